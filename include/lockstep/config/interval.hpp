@@ -18,7 +18,7 @@ struct Interval {
   /// window made an update, `epoch_ended` whether it was the epoch's last. Never due at count 0.
   [[nodiscard]] bool due(std::int64_t step, bool updated, std::int64_t epoch, bool epoch_ended) const;
 
-  /// Reads "50", "50 steps", "1 epoch". Throws ConfigError `invalid-interval`.
+  /// Reads "50 steps", "1 epoch", or "50", which counts steps. Throws ConfigError `invalid-interval`.
   static Interval parse(std::string_view text);
 
   bool operator==(const Interval&) const = default;

@@ -1,8 +1,9 @@
-// The learning rate's schedule: a linear warm-up, then a decay.
+// The schedule of the learning rate: a linear warm-up, then a decay.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -19,9 +20,13 @@ struct WarmupDecay {
   double minimum_factor = 0;
   Decay decay = Decay::cosine;
 
+  /// Not negative updates in, multiplier out. Needs settings in which problems() finds nothing.
   [[nodiscard]] double factor(std::int64_t completed_updates) const;
 
   bool operator==(const WarmupDecay&) const = default;
 };
+
+/// Every mistake in the settings, each a sentence with its remedy; empty if there is none.
+std::vector<std::string> problems(const WarmupDecay& schedule);
 
 }  // namespace lockstep

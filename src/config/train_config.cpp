@@ -1,0 +1,88 @@
+#include "lockstep/config/train_config.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace lockstep {
+namespace {
+
+void check_interval(const char* name, const std::optional<Interval>& interval,
+                    std::vector<std::string>& found) {
+  if (interval && interval->every < 1) {
+    found.push_back(
+        fmt::format("{} is every {}: give at least 1, or std::nullopt for never.", name, interval->every));
+  }
+}
+
+void check_monitor(const Monitor& monitor, std::vector<std::string>& found) {
+  const auto slash = monitor.metric().find('/');
+  if (slash == std::string::npos || slash == 0 || slash + 1 == monitor.metric().size()) {
+    found.push_back(
+        fmt::format("monitor watches \"{}\": name a set and one of its metrics, for example "
+                    "\"validation/loss\".",
+                    monitor.metric()));
+  }
+  const MonitorOptions& options = monitor.options();
+  if (options.patience && *options.patience < 1) {
+    found.push_back(
+        fmt::format("monitor.patience is {}: give at least 1 evaluation, or leave it out to never stop "
+                    "early.",
+                    *options.patience));
+  }
+  if (!std::isfinite(options.min_delta) || options.min_delta < 0) {
+    found.push_back(
+        fmt::format("monitor.min_delta is {}: give a finite number, 0 or more; which way is better is "
+                    "said by direction.",
+                    options.min_delta));
+  }
+  if (options.start_epoch < 0) {
+    found.push_back(
+        fmt::format("monitor.start_epoch is {}: give 0 or more completed epochs.", options.start_epoch));
+  } else if (options.start_epoch > 0 && !options.patience) {
+    found.push_back(
+        fmt::format("monitor.start_epoch is {} but would be ignored without patience: set patience, or "
+                    "leave start_epoch out.",
+                    options.start_epoch));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> problems(const TrainConfig& config) {
+  std::vector<std::string> found;
+  if (config.epochs < 1) {
+    found.push_back(fmt::format("epochs is {}: give the number of epochs, at least 1.", config.epochs));
+  }
+  if (config.max_steps && *config.max_steps < 1) {
+    found.push_back(fmt::format("max_steps is {}: give at least 1 update, or leave it out for no limit.",
+                                *config.max_steps));
+  }
+  if (config.log_every < 1) {
+    found.push_back(fmt::format("log_every is {}: give at least 1 update.", config.log_every));
+  }
+  check_interval("evaluate_every", config.evaluate_every, found);
+  check_interval("checkpoint_every", config.checkpoint_every, found);
+  if (config.keep_checkpoints && *config.keep_checkpoints < 1) {
+    found.push_back(fmt::format("keep_checkpoints is {}: give at least 1, or leave it out to keep all.",
+                                *config.keep_checkpoints));
+  }
+  if (config.max_grad_norm && !(std::isfinite(*config.max_grad_norm) && *config.max_grad_norm > 0)) {
+    found.push_back(
+        fmt::format("max_grad_norm is {}: give a finite number above 0, or leave it out to measure the "
+                    "norm without clipping.",
+                    *config.max_grad_norm));
+  }
+  if (config.monitor) {
+    check_monitor(*config.monitor, found);
+    if (!config.evaluate_every) {
+      found.push_back(
+          fmt::format("monitor watches \"{}\" but evaluate_every is unset, so it never gets a value: set "
+                      "evaluate_every, or leave monitor out.",
+                      config.monitor->metric()));
+    }
+  }
+  return found;
+}
+
+}  // namespace lockstep
