@@ -1,0 +1,50 @@
+#include "base/crc32c.hpp"
+
+#include <string>
+#include <vector>
+
+#include "support/catch.hpp"
+
+using lockstep::crc32c;
+using lockstep::crc32c_portable;
+
+namespace {
+
+struct Vector {
+  std::string bytes;
+  std::uint32_t expected;
+};
+
+// RFC 3720, appendix B.4, and the usual check value.
+std::vector<Vector> known_vectors() {
+  std::string rising, falling;
+  for (int i = 0; i < 32; ++i) {
+    rising += static_cast<char>(i);
+    falling += static_cast<char>(31 - i);
+  }
+  return {{"", 0},
+          {"123456789", 0xE3069283},
+          {std::string(32, '\0'), 0x8A9136AA},
+          {std::string(32, '\xff'), 0x62A8AB43},
+          {rising, 0x46DD794E},
+          {falling, 0x113FDB5C}};
+}
+
+}  // namespace
+
+CATCH_TEST_CASE("CRC-32C gives the published values, with the processor's instruction and from tables") {
+  for (const auto& [bytes, expected] : known_vectors()) {
+    CATCH_CHECK(crc32c(bytes.data(), bytes.size()) == expected);
+    CATCH_CHECK(crc32c_portable(bytes.data(), bytes.size()) == expected);
+  }
+}
+
+CATCH_TEST_CASE("CRC-32C of a text taken in two parts is that of the whole, wherever it is cut") {
+  for (const auto& [bytes, expected] : known_vectors()) {
+    for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
+      const char* rest = bytes.data() + cut;
+      CATCH_CHECK(crc32c(rest, bytes.size() - cut, crc32c(bytes.data(), cut)) == expected);
+      CATCH_CHECK(crc32c_portable(rest, bytes.size() - cut, crc32c_portable(bytes.data(), cut)) == expected);
+    }
+  }
+}
