@@ -1,0 +1,96 @@
+// The few operations on files and directories that durable saving is made of.
+//
+// All of them go on after an interrupting signal and after a short write or read. Errors, by id:
+// `cannot-read-file`, `cannot-write-file`, `cannot-create-directory`, each with the path and the operating
+// system's reason.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+
+namespace lockstep {
+
+/// Owns an open file.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int value = -1) noexcept : value_(value) {}
+  ~FileDescriptor();
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+
+  [[nodiscard]] int get() const noexcept { return value_; }
+  [[nodiscard]] int release() noexcept;
+
+ private:
+  int value_;
+};
+
+/// Whether a symbolic link in the place of a file is followed. Links among the directories before it always
+/// are.
+enum class Links { follow, refuse };
+
+/// A regular file, open for reading.
+class InputFile {
+ public:
+  explicit InputFile(std::filesystem::path path, Links links = Links::follow);
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  /// In bytes, when it was opened.
+  [[nodiscard]] std::uint64_t size() const { return size_; }
+  /// Fills `data` from `offset` on; a file that ends before is an error.
+  void read(void* data, std::size_t size, std::uint64_t offset) const;
+  /// Of the whole file, read in constant memory.
+  [[nodiscard]] std::uint32_t crc32c() const;
+
+ private:
+  std::filesystem::path path_;
+  FileDescriptor file_;
+  std::uint64_t size_ = 0;
+};
+
+/// A file that did not exist before, open for writing. It is removed again unless finish() succeeds.
+class OutputFile {
+ public:
+  explicit OutputFile(std::filesystem::path path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void write(const void* data, std::size_t size);
+  /// Brings the bytes to the disk and closes the file. Its directory still needs sync_directory().
+  void finish();
+
+  [[nodiscard]] std::uint64_t size() const { return size_; }
+  [[nodiscard]] std::uint32_t crc32c() const { return crc32c_; }
+
+ private:
+  std::filesystem::path path_;
+  FileDescriptor file_;
+  std::uint64_t size_ = 0;
+  std::uint32_t crc32c_ = 0;
+};
+
+/// Keeps other processes, and other locks of this one, out of a directory while it lives, by a file `.lock`
+/// in it that stays. Errors: FileError `checkpoint-directory-in-use`.
+class DirectoryLock {
+ public:
+  explicit DirectoryLock(const std::filesystem::path& directory);
+
+ private:
+  FileDescriptor file_;
+};
+
+/// Creates `path` and what is missing above it, durably.
+void create_directories_durably(const std::filesystem::path& path);
+
+/// Makes the creations, renames and removals in `path` durable.
+void sync_directory(const std::filesystem::path& path);
+
+/// Renames within a directory, replacing what is at `to`, and syncs the directory.
+void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
+
+/// Removes `path`, with everything below it if it is a directory. Links are removed, not followed.
+void remove_tree(const std::filesystem::path& path);
+
+}  // namespace lockstep
