@@ -1,0 +1,110 @@
+// What a Step must look like, checked with one sentence for each requirement.
+//
+//   auto step = [](Net& model, const Batch& batch) -> lockstep::StepOutput { ... };
+//
+// Valid: any callable as step(Net&, const Batch&) that returns a StepOutput: a lambda with explicit or `auto` parameters,
+// a function, an object with operator(). Batch may be taken by value. Invalid: one that takes a shared_ptr or a module
+// holder instead of the module, takes the batch as Batch&, or returns a bare loss (its denominator would be a guess).
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <type_traits>
+
+#include "lockstep/data/batch_source.hpp"
+#include "lockstep/tensors/step_output.hpp"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace lockstep {
+namespace detail {
+
+struct Unknown {};
+
+/// Parameter types of a callable; `known` is false for generic lambdas and overloaded objects.
+template <class Callable>
+struct Signature {
+  using Model = Unknown;
+  using Batch = Unknown;
+  static constexpr bool known = false;
+};
+template <class Result, class M, class B>
+struct Signature<Result (*)(M, B)> {
+  using Model = std::remove_cvref_t<M>;
+  using Batch = std::remove_cvref_t<B>;
+  static constexpr bool known = true;
+};
+template <class Result, class M, class B>
+struct Signature<Result (*)(M, B) noexcept> : Signature<Result (*)(M, B)> {};
+template <class Class, class Result, class M, class B>
+struct Signature<Result (Class::*)(M, B)> : Signature<Result (*)(M, B)> {};
+template <class Class, class Result, class M, class B>
+struct Signature<Result (Class::*)(M, B) const> : Signature<Result (*)(M, B)> {};
+template <class Class, class Result, class M, class B>
+struct Signature<Result (Class::*)(M, B) noexcept> : Signature<Result (*)(M, B)> {};
+template <class Class, class Result, class M, class B>
+struct Signature<Result (Class::*)(M, B) const noexcept> : Signature<Result (*)(M, B)> {};
+
+template <class Step>
+struct StepSignature : Signature<Step> {};
+template <class Step>
+  requires requires { &Step::operator(); }
+struct StepSignature<Step> : Signature<decltype(&Step::operator())> {};
+
+}  // namespace detail
+
+/// Checks a Step at compile time. Every way out that finds a mistake says so in one sentence, and the last one is
+/// unconditional, so that no wrong Step compiles in silence.
+template <class Step, class Model, class Batch>
+consteval bool check_step() {
+  using detail::StepSignature;
+  using Signature = StepSignature<Step>;
+  if constexpr (!std::is_invocable_v<Step&, Model&, const Batch&>) {
+    if constexpr (!Signature::known) {
+      static_assert(std::is_invocable_v<Step&, Model&, const Batch&>,
+                    "lockstep: a Step is called as step(module&, const Batch&), and this one cannot be");
+    } else if constexpr (!std::is_base_of_v<typename Signature::Model, Model>) {
+      static_assert(std::is_base_of_v<typename Signature::Model, Model>,
+                    "lockstep: the Step's first parameter must be a reference to the module itself (Net&), not a pointer, "
+                    "a holder or another type");
+    } else if constexpr (!std::is_same_v<typename Signature::Batch, Batch>) {
+      static_assert(std::is_same_v<typename Signature::Batch, Batch>,
+                    "lockstep: the Step's second parameter must take what the loader yields (const Batch&)");
+    } else {
+      static_assert(std::is_invocable_v<Step&, Model&, const Batch&>,
+                    "lockstep: the Step must take the batch as const Batch& (or by value), not Batch&, and the module as "
+                    "Net&");
+    }
+    return false;
+  } else {
+    using Result = std::invoke_result_t<Step&, Model&, const Batch&>;
+    static_assert(!std::is_same_v<Result, at::Tensor>,
+                  "lockstep: a Step returns a StepOutput{.loss, .num_samples}; a bare loss has no denominator");
+    static_assert(std::is_same_v<Result, at::Tensor> || std::is_same_v<Result, StepOutput>,
+                  "lockstep: a Step returns a lockstep::StepOutput (write -> lockstep::StepOutput after its parameters)");
+    return std::is_same_v<Result, StepOutput>;
+  }
+}
+
+namespace detail {
+
+/// The module type behind a shared_ptr, a module holder (TORCH_MODULE) or a reference.
+template <class T>
+struct ModuleOf {
+  using type = T;
+  static constexpr bool ok = std::is_base_of_v<torch::nn::Module, T>;
+};
+template <class T>
+struct ModuleOf<std::shared_ptr<T>> : ModuleOf<T> {};
+template <class T>
+  requires requires { typename T::ContainedType; }
+struct ModuleOf<T> : ModuleOf<typename T::ContainedType> {};
+
+}  // namespace detail
+
+template <class T>
+using module_t = typename detail::ModuleOf<std::remove_cvref_t<T>>::type;
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+// What one train() call reads and writes besides its settings.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "lockstep/config/stop_request.hpp"
+#include "lockstep/files/resume_from.hpp"
+
+namespace lockstep {
+
+struct TrainOptions {
+  /// Where checkpoints go; empty: none are written. Locked while train() runs.
+  std::filesystem::path checkpoint_dir = {};
+  /// `latest`, or the path of a checkpoint; unset: go on from where this Trainer stands.
+  std::optional<ResumeFrom> resume_from = {};
+  /// Asked at every update; outlives the call.
+  StopRequest* stop = nullptr;
+  /// Kept in every checkpoint's manifest.json as it is.
+  std::map<std::string, std::string> metadata = {};
+  /// On resume take the schedule given to set_scheduler(), not the checkpoint's.
+  bool keep_schedule = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,153 @@
+// The Trainer: owns the loop over the user's model, data and Step.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "lockstep/base/messages.hpp"
+#include "lockstep/files/weights_file.hpp"
+#include "lockstep/loop/trainer_core.hpp"
+#include "lockstep/tensors/module_state.hpp"
+
+namespace lockstep {
+
+/// What a Trainer may be given besides what it needs.
+template <class Model>
+struct TrainerOptions {
+  /// Runs as TrainConfig::evaluate_every says; outlives the Trainer.
+  EvaluatorRef<Model> evaluator = {};
+  /// Average the weights with this decay, in [0, 1); evaluation during training then uses the average.
+  std::optional<double> ema_decay = {};
+  /// Outlives the Trainer.
+  RunLogger* logger = nullptr;
+};
+
+/// Trains one model with one optimizer on one source of batches.
+///
+/// Ownership: keeps a shared_ptr or holder it is given; refers to everything else, which outlives it. The model is moved
+/// to the accelerator's device and type. Not thread-safe.
+///
+/// A module held by shared_ptr, by a holder (TORCH_MODULE) or by reference works alike; the Step always receives the
+/// module itself. The source is a DataLoader or any range of batches; with a range that cannot seek, resuming inside an
+/// epoch reads and drops batches and is exact only if the range repeats itself, which is said in the log.
+template <class Model, class Source, class Step>
+class Trainer {
+  static_assert(detail::ModuleOf<Model>::ok, "lockstep: the model must be a torch::nn::Module");
+  // An alias, because a static data member would not be instantiated with the class.
+  using Checked = std::bool_constant<check_step<Step, Model, batch_t<Source>>()>;
+
+ public:
+  using Options = TrainerOptions<Model>;
+
+  /// Errors: ConfigError `no-trainable-parameter`, `duplicate-parameter`, `foreign-parameter`, `invalid-settings`.
+  template <class ModelHandle>
+  Trainer(Accelerator& accelerator, ModelHandle&& model, torch::optim::Optimizer& optimizer, Source& source, Step step,
+          Options options = {})
+      : accelerator_(accelerator),
+        model_(hold(model)),
+        source_(source),
+        step_(std::move(step)),
+        evaluator_(options.evaluator.get()),
+        core_({.accelerator = accelerator,
+               .module = *model_,
+               .optimizer = optimizer,
+               .ema_decay = options.ema_decay,
+               .logger = options.logger,
+               .source = source_facts(source),
+               .evaluation_sets = evaluator_ ? std::optional(evaluator_->set_names()) : std::nullopt}) {}
+
+  /// Windows in an epoch, the last and shorter one counted. Errors: ConfigError `unknown-length`.
+  [[nodiscard]] std::int64_t updates_per_epoch() const { return core_.updates_per_epoch(); }
+
+  /// All updates `config` allows from the very first, if none is skipped and nothing stops early.
+  /// Errors: ConfigError `unknown-length`, for a source of unknown length without max_steps.
+  [[nodiscard]] std::int64_t planned_steps(const TrainConfig& config) const { return core_.planned_steps(config); }
+
+  /// The rate at an update is the group's base rate times the schedule's factor at the number of completed updates.
+  void set_scheduler(const WarmupDecay& schedule) { core_.set_scheduler(schedule); }
+
+  /// Sets the base rate of every group, or of one by its name. Errors: ConfigError `unknown-group`, `invalid-settings`.
+  void set_lr(double lr) { core_.set_lr(lr); }
+  void set_lr(const std::string& group, double lr) { core_.set_lr(group, lr); }
+
+  [[nodiscard]] const TrainState& state() const { return core_.state(); }
+
+  /// Trains until a limit is reached, the monitor's patience runs out, or a stop is requested; sets train mode on all
+  /// modules first. Called again, it goes on from where it stands. Every rank calls it.
+  ///
+  /// If it throws, parameters, optimizer state, averages, schedule, state() and buffers are as before the window that
+  /// failed. Errors: ConfigError, StepError, DataError, NonFiniteError, CheckpointError, FileError, and whatever the
+  /// user's own code throws.
+  TrainState train(const TrainConfig& config, const TrainOptions& options = {}) {
+    const c10::AutoGradMode gradients(true);
+    try {
+      core_.begin(config, options, [this] { return evaluator_->run(*model_); });
+      while (!core_.finished()) {
+        BatchStream<Source> batches(source_, core_.state().epoch, core_.state().next_batch);
+        if (!batches.more()) core_.no_data();
+        while (!core_.finished() && batches.more()) {
+          AccumulationWindow& window = core_.open_window();
+          while (!window.full() && batches.more()) {
+            if constexpr (Checked::value) window.add(step_(*model_, place(batches.next(), accelerator_.placement())));
+          }
+          core_.close_window(!batches.more());
+        }
+      }
+      return core_.finish();
+    } catch (...) {
+      core_.fail();
+      throw;
+    }
+  }
+
+  /// Evaluates the current weights on all sets; changes no training bit. Every rank calls it.
+  /// Errors: ConfigError `no-evaluator`, `no-averaged-weights`.
+  EvaluationResults evaluate(Weights weights = Weights::raw) {
+    if (!evaluator_) throw message::no_evaluator();
+    const auto swap = core_.use(weights);
+    return evaluator_->run(*model_);
+  }
+
+  /// The current weights and buffers by name; they share storage with the model where they can.
+  /// Errors: ConfigError `no-averaged-weights`.
+  [[nodiscard]] NamedTensors weights(Weights which = Weights::raw) const { return core_.weights(which); }
+
+  /// Writes weights(which) to a .safetensors file, atomically. Errors: those of save_weights() and weights().
+  void save_model(const std::filesystem::path& path, Weights which = Weights::raw) const {
+    if (accelerator_.is_main_process()) save_weights(path, weights(which));
+  }
+
+ private:
+  static std::shared_ptr<Model> hold(const std::shared_ptr<Model>& model) {
+    if (!model) throw message::null_model();
+    return model;
+  }
+  static std::shared_ptr<Model> hold(Model& model) { return {std::shared_ptr<void>{}, &model}; }
+  template <class Holder>
+    requires requires(Holder& holder) { holder.ptr(); typename Holder::ContainedType; }
+  static std::shared_ptr<Model> hold(Holder& holder) {
+    return hold(holder.ptr());
+  }
+
+  Accelerator& accelerator_;
+  std::shared_ptr<Model> model_;
+  Source& source_;
+  Step step_;
+  ModelEvaluator<Model>* evaluator_;
+  detail::TrainerCore core_;
+};
+
+template <class ModelHandle, class Optimizer, class Source, class Step>
+Trainer(Accelerator&, ModelHandle&&, Optimizer&, Source&, Step) -> Trainer<module_t<ModelHandle>, Source, Step>;
+template <class ModelHandle, class Optimizer, class Source, class Step>
+Trainer(Accelerator&, ModelHandle&&, Optimizer&, Source&, Step, TrainerOptions<module_t<ModelHandle>>)
+    -> Trainer<module_t<ModelHandle>, Source, Step>;
+
+}  // namespace lockstep

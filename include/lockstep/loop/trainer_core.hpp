@@ -1,0 +1,68 @@
+// The part of the Trainer that does not depend on the user's types. Internal: use Trainer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/config/train_config.hpp"
+#include "lockstep/config/train_state.hpp"
+#include "lockstep/config/warmup_decay.hpp"
+#include "lockstep/data/batch_source.hpp"
+#include "lockstep/loop/accumulation_window.hpp"
+#include "lockstep/loop/evaluator.hpp"
+#include "lockstep/loop/train_options.hpp"
+#include "lockstep/optim/weight_average.hpp"
+#include "lockstep/ranks/accelerator.hpp"
+#include "lockstep/watch/run_logger.hpp"
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace lockstep::detail {
+
+class TrainerCore {
+ public:
+  struct Parts {
+    Accelerator& accelerator;
+    torch::nn::Module& module;
+    torch::optim::Optimizer& optimizer;
+    std::optional<double> ema_decay;
+    RunLogger* logger;
+    SourceFacts source;
+    std::optional<std::vector<std::string>> evaluation_sets;  ///< unset: there is no Evaluator
+  };
+  /// Runs the Evaluator over the module as it stands.
+  using Evaluate = std::function<EvaluationResults()>;
+
+  explicit TrainerCore(Parts parts);
+  ~TrainerCore();
+
+  [[nodiscard]] const TrainState& state() const;
+  [[nodiscard]] std::int64_t updates_per_epoch() const;
+  [[nodiscard]] std::int64_t planned_steps(const TrainConfig& config) const;
+  void set_scheduler(const WarmupDecay& schedule);
+  void set_lr(double lr);
+  void set_lr(const std::string& group, double lr);
+  [[nodiscard]] NamedTensors weights(Weights which) const;
+  [[nodiscard]] std::optional<WeightAverage::Swap> use(Weights which);
+
+  // One train() call: begin, then windows until finished, then finish; fail on an exception from any of them.
+  void begin(const TrainConfig& config, const TrainOptions& options, Evaluate evaluate);
+  [[nodiscard]] bool finished() const;
+  AccumulationWindow& open_window();
+  void close_window(bool epoch_ended);
+  [[noreturn]] void no_data() const;
+  TrainState finish();
+  void fail() noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,40 @@
+// Which parameters are trained, and with which weight decay.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/tensors/named_tensors.hpp"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace lockstep {
+
+/// Parameters that share their options. Edit it as you like before the optimizer is built.
+struct ParameterGroup {
+  std::string name;
+  NamedTensors parameters;
+  double weight_decay = 0;
+  /// The group's own learning rate; unset: the optimizer's.
+  std::optional<double> lr = {};
+};
+
+using ParameterGroups = std::vector<ParameterGroup>;
+
+/// Every trainable parameter once: frozen ones are left out, one that is registered under several names appears under
+/// the first.
+[[nodiscard]] NamedTensors trainable_parameters(const torch::nn::Module& module);
+
+/// Says of a parameter whether it is exempt from weight decay.
+using DecayExclusion = std::function<bool(const std::string& name, const at::Tensor& parameter)>;
+
+/// Two groups, `decay` and `no_decay` (an empty one is left out). By default scalars and vectors, which biases and norm
+/// scales are, do not decay. Errors: ConfigError `no-trainable-parameter`, `invalid-settings` (negative decay).
+[[nodiscard]] ParameterGroups weight_decay_groups(const torch::nn::Module& module, double weight_decay,
+                                                  const DecayExclusion& exclude = {});
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// Where and how a run computes: device, precision, accumulation, seed, ranks.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "lockstep/data/batch.hpp"
+#include "lockstep/ranks/collectives.hpp"
+#include "lockstep/tensors/precision.hpp"
+
+namespace lockstep {
+
+struct AcceleratorOptions {
+  Precision precision = Precision::fp32;
+  /// Microbatches behind one update; the last window of an epoch may hold fewer.
+  std::int64_t gradient_accumulation_steps = 1;
+  /// Seeds Torch's generators when the Accelerator is made: build it before the model.
+  std::uint64_t seed = 0;
+  /// Unset: CUDA where it is available, else the CPU.
+  std::optional<at::Device> device = {};
+};
+
+/// Build it first: it seeds Torch's generators, so that the model's initial weights follow from the seed.
+/// Errors: ConfigError `invalid-settings`, `device-not-available`.
+class Accelerator {
+ public:
+  explicit Accelerator(AcceleratorOptions options = {});
+
+  [[nodiscard]] const AcceleratorOptions& options() const { return options_; }
+  [[nodiscard]] at::Device device() const { return *options_.device; }
+  /// Device and floating-point type of parameters and batches.
+  [[nodiscard]] Placement placement() const { return {device(), floating_type(options_.precision)}; }
+  [[nodiscard]] int rank() const { return collectives_->rank(); }
+  [[nodiscard]] int world_size() const { return collectives_->world_size(); }
+  [[nodiscard]] bool is_main_process() const { return rank() == 0; }
+  [[nodiscard]] Collectives& collectives() const { return *collectives_; }
+
+ private:
+  AcceleratorOptions options_;
+  std::shared_ptr<Collectives> collectives_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// Sums and denominators, divided once at the end. Training and evaluation both use it, so they cannot disagree.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lockstep/tensors/step_output.hpp"
+
+namespace lockstep {
+
+/// Totals of a loss and of metrics over any number of microbatches.
+class MetricTotals {
+ public:
+  struct Entry {
+    std::string name;
+    double sum = 0;
+    std::int64_t count = 0;
+    at::Tensor device_sum;  ///< what is not yet on the host: a double scalar, or undefined
+  };
+
+  /// Adds one microbatch: its loss as `loss_value` times its samples, and its metrics. Tensors that live on the CPU are
+  /// read at once, others are summed where they are. Errors: StepError `invalid-metric`.
+  void add(double loss_value, const StepOutput& output);
+
+  void add(std::string_view name, double sum, std::int64_t count);
+  void merge(const MetricTotals& other);
+  void clear() { entries_.clear(); }
+  [[nodiscard]] bool empty() const { return entries_.empty(); }
+
+  /// The sums and counts, read to the host. Waits for the device if sums are there.
+  [[nodiscard]] const std::vector<Entry>& entries();
+
+  /// sum / count of each name in order of first appearance; 0/0 is NaN. Waits like entries().
+  [[nodiscard]] std::vector<std::pair<std::string, double>> means();
+
+ private:
+  Entry& entry(std::string_view name, std::size_t position);
+
+  std::vector<Entry> entries_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+#include "loop/optimizer_update.hpp"
+
+#include <ATen/core/Scalar.h>
+#include <ATen/ops/_foreach_div.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+
+#include "lockstep/base/messages.hpp"
+#include "lockstep/optim/gradient_norm.hpp"
+
+namespace lockstep {
+
+UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t samples_on_all_ranks,
+                               OptimizerAdapter& optimizer, WeightAverage* average,
+                               std::optional<double> max_grad_norm) {
+  if (samples_on_all_ranks == 0) return {.result = UpdateResult::skipped_empty};
+
+  const c10::AutoGradMode no_grad(false);
+  const auto gradients = optimizer.gradients();
+  const double divisor = static_cast<double>(samples_on_all_ranks) / static_cast<double>(window.loss_unit());
+
+  double norm = gradient_norm(gradients) / divisor;
+  if (!std::isfinite(norm)) {
+    const auto names = not_finite(optimizer.parameters());
+    if (!names.empty()) throw message::non_finite_gradient(names, window.position().update, window.position().rank);
+    norm = exact_gradient_norm(gradients) / divisor;
+  }
+
+  double clip = 1;
+  // The small addend is torch.nn.utils.clip_grad_norm_'s, so that clipped runs follow Python's.
+  if (max_grad_norm) clip = std::min(1.0, *max_grad_norm / (norm + 1e-6));
+  if (!gradients.empty() && divisor / clip != 1) at::_foreach_div_(gradients, divisor / clip);
+
+  if (average) average->start();
+  optimizer.step();
+  if (average) average->update();
+  return {.result = UpdateResult::applied, .gradient_norm = norm};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,237 @@
+// A Torch optimizer keys its state by the address of the parameter and can save itself only to an archive. The archive
+// is taken apart here and put together again, so that any optimizer that can save itself is saved by name, also one the
+// library has never heard of.
+#include "optim/optimizer_adapter.hpp"
+
+#include <ATen/ops/tensor.h>
+#include <c10/util/Type.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize/archive.h>
+
+#include <map>
+#include <sstream>
+#include <typeinfo>
+#include <unordered_map>
+
+#include "lockstep/base/messages.hpp"
+#include "lockstep/optim/grouped_optimizer.hpp"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+using torch::serialize::InputArchive;
+using torch::serialize::OutputArchive;
+
+InputArchive reopen(OutputArchive& archive) {
+  std::stringstream stream;
+  archive.save_to(stream);
+  InputArchive result;
+  result.load_from(stream);
+  return result;
+}
+
+json to_json(const c10::IValue& value, const std::string& where) {
+  if (value.isInt()) return value.toInt();
+  if (value.isBool()) return value.toBool();
+  if (value.isDouble()) return value.toDouble();
+  if (value.isNone()) return nullptr;
+  if (value.isTuple()) {
+    auto list = json::array();
+    for (const auto& element : value.toTupleRef().elements()) list.push_back(to_json(element, where));
+    return list;
+  }
+  throw message::optimizer_state_not_saved(where, value.tagKind());
+}
+
+c10::IValue from_json(const json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number_integer()) return value.get<std::int64_t>();
+  if (value.is_number()) return value.get<double>();
+  if (value.is_array()) {
+    std::vector<c10::IValue> elements;
+    for (const auto& element : value) elements.push_back(from_json(element));
+    return c10::ivalue::Tuple::create(std::move(elements));
+  }
+  return {};
+}
+
+json options_of(InputArchive& options, const std::string& where) {
+  auto result = json::object();
+  for (const auto& key : options.keys()) {
+    c10::IValue value;
+    options.read(key, value);
+    result[key] = to_json(value, where + "/" + key);
+  }
+  return result;
+}
+
+std::string group_key(std::size_t group) { return "param_groups/" + std::to_string(group); }
+
+}  // namespace
+
+OptimizerAdapter::OptimizerAdapter(torch::optim::Optimizer& optimizer, const NamedTensors& model_parameters)
+    : optimizer_(optimizer) {
+  std::unordered_map<const at::TensorImpl*, std::string> names;
+  for (const auto& [name, tensor] : model_parameters) names.emplace(tensor.unsafeGetTensorImpl(), name);
+
+  std::map<std::string, std::size_t> group_of;
+  for (std::size_t group = 0; group < optimizer.param_groups().size(); ++group) {
+    auto& group_names = names_.emplace_back();
+    for (const auto& parameter : optimizer.param_groups()[group].params()) {
+      const auto found = names.find(parameter.unsafeGetTensorImpl());
+      if (found == names.end()) throw message::foreign_parameter(group, parameter.sizes().vec());
+      const auto& name = found->second;
+      if (!group_of.emplace(name, group).second) throw message::duplicate_parameter(name, group_of[name], group);
+      parameters_.emplace_back(name, parameter);
+      group_names.push_back(name);
+    }
+    group_names_.push_back("group_" + std::to_string(group));
+    base_lrs_.push_back(optimizer.param_groups()[group].options().get_lr());
+  }
+  if (const auto* named = dynamic_cast<const HasGroupNames*>(&optimizer)) group_names_ = named->group_names();
+  if (parameters_.empty()) throw message::no_trainable_parameter();
+}
+
+std::string OptimizerAdapter::kind() const {
+  // By base class, so that a GroupedOptimizer<AdamW> and an AdamW read each other's checkpoints.
+  const auto* optimizer = &optimizer_;
+  if (dynamic_cast<const torch::optim::AdamW*>(optimizer)) return "AdamW";
+  if (dynamic_cast<const torch::optim::Adam*>(optimizer)) return "Adam";
+  if (dynamic_cast<const torch::optim::SGD*>(optimizer)) return "SGD";
+  if (dynamic_cast<const torch::optim::RMSprop*>(optimizer)) return "RMSprop";
+  if (dynamic_cast<const torch::optim::Adagrad*>(optimizer)) return "Adagrad";
+  if (dynamic_cast<const torch::optim::LBFGS*>(optimizer)) return "LBFGS";
+  return c10::demangle(typeid(*optimizer).name());
+}
+
+std::vector<at::Tensor> OptimizerAdapter::gradients() const {
+  std::vector<at::Tensor> result;
+  result.reserve(parameters_.size());
+  for (const auto& parameter : parameters_) {
+    if (parameter.second.grad().defined()) result.push_back(parameter.second.grad());
+  }
+  return result;
+}
+
+void OptimizerAdapter::set_rates(double factor) {
+  for (std::size_t i = 0; i < base_lrs_.size(); ++i) {
+    optimizer_.param_groups()[i].options().set_lr(base_lrs_[i] * factor);
+  }
+}
+
+double OptimizerAdapter::rate(std::size_t group) const { return optimizer_.param_groups()[group].options().get_lr(); }
+
+OptimizerState OptimizerAdapter::state() const {
+  OutputArchive archive;
+  optimizer_.save(archive);
+  InputArchive saved = reopen(archive);
+  InputArchive state;
+  InputArchive groups;
+  saved.read("state", state);
+  saved.read("param_groups", groups);
+
+  OptimizerState result;
+  result.description = {{"kind", kind()}, {"groups", json::array()}, {"state", json::object()}};
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    InputArchive group;
+    InputArchive options;
+    groups.read(group_key(i), group);
+    group.read("options", options);
+    result.description["groups"].push_back({{"name", group_names_[i]},
+                                            {"base_lr", base_lrs_[i]},
+                                            {"options", options_of(options, group_names_[i])},
+                                            {"parameters", names_[i]}});
+    for (std::size_t j = 0; j < names_[i].size(); ++j) {
+      c10::IValue key;
+      group.read("params/" + std::to_string(j), key);
+      InputArchive fields;
+      if (!state.try_read(key.toStringRef(), fields)) continue;  // not stepped yet
+      auto scalars = json::object();
+      for (const auto& field : fields.keys()) {
+        c10::IValue value;
+        fields.read(field, value);
+        const std::string name = names_[i][j] + "/" + field;
+        if (value.isTensor()) {
+          result.tensors.emplace_back(name, value.toTensor());
+        } else {
+          scalars[field] = to_json(value, name);
+        }
+      }
+      result.description["state"][names_[i][j]] = std::move(scalars);
+    }
+  }
+  return result;
+}
+
+std::vector<std::string> OptimizerAdapter::misfits(const OptimizerState& saved) const {
+  const std::string saved_kind = saved.description.at("kind").get<std::string>();
+  if (saved_kind != kind()) return {message::problem_optimizer_kind(saved_kind, kind())};
+
+  std::vector<std::string> problems;
+  const auto& groups = saved.description.at("groups");
+  if (groups.size() != names_.size()) problems.push_back(message::problem_group_count(groups.size(), names_.size()));
+  for (std::size_t i = 0; i < std::min(groups.size(), names_.size()); ++i) {
+    if (groups[i].at("parameters").get<std::vector<std::string>>() != names_[i]) {
+      problems.push_back(message::problem_group_parameters(i, group_names_[i]));
+    }
+  }
+  for (const auto& [name, tensor] : saved.tensors) {
+    const auto parameter_name = name.substr(0, name.rfind('/'));
+    for (const auto& [own_name, parameter] : parameters_) {
+      // Every state tensor of the common optimizers has its parameter's shape, or is a scalar.
+      if (own_name == parameter_name && tensor.dim() != 0 && tensor.sizes() != parameter.sizes()) {
+        problems.push_back(message::problem_shape(name, tensor.sizes().vec(), parameter.sizes().vec()));
+      }
+    }
+  }
+  return problems;
+}
+
+void OptimizerAdapter::load(const OptimizerState& saved) {
+  std::map<std::string, NamedTensors> fields_of;
+  for (const auto& [name, tensor] : saved.tensors) {
+    const auto slash = name.rfind('/');
+    fields_of[name.substr(0, slash)].emplace_back(name.substr(slash + 1), tensor);
+  }
+
+  OutputArchive archive;
+  OutputArchive state(archive.compilation_unit());
+  OutputArchive groups(archive.compilation_unit());
+  archive.write("pytorch_version", c10::IValue("1.5.0"));  // the version of the archive's layout, fixed by LibTorch
+  const auto& description = saved.description;
+  groups.write("param_groups/size", at::tensor(static_cast<std::int64_t>(names_.size())));
+  std::int64_t key = 0;  // stands for the parameter inside this archive
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    const auto& saved_group = description.at("groups").at(i);
+    OutputArchive group(archive.compilation_unit());
+    OutputArchive options(archive.compilation_unit());
+    for (const auto& [option, value] : saved_group.at("options").items()) options.write(option, from_json(value));
+    group.write("params/size", at::tensor(static_cast<std::int64_t>(names_[i].size())));
+    for (std::size_t j = 0; j < names_[i].size(); ++j) {
+      const auto& name = names_[i][j];
+      const std::string parameter_key = std::to_string(++key);
+      group.write("params/" + std::to_string(j), c10::IValue(parameter_key));
+      if (!description.at("state").contains(name)) continue;
+      OutputArchive fields(archive.compilation_unit());
+      for (const auto& [field, value] : description.at("state").at(name).items()) fields.write(field, from_json(value));
+      const auto device = optimizer_.param_groups()[i].params()[j].device();
+      for (const auto& [field, tensor] : fields_of[name]) fields.write(field, c10::IValue(tensor.to(device)));
+      state.write(parameter_key, fields);
+    }
+    group.write("options", options);
+    groups.write(group_key(i), group);
+    base_lrs_[i] = saved_group.at("base_lr").get<double>();
+  }
+  archive.write("state", state);
+  archive.write("param_groups", groups);
+  InputArchive input = reopen(archive);
+  optimizer_.load(input);
+}
+
+}  // namespace lockstep

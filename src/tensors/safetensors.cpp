@@ -1,0 +1,338 @@
+#include "lockstep/tensors/safetensors.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "base/posix_file.hpp"
+#include "lockstep/base/messages.hpp"
+#include "tensors/safetensors_format.hpp"
+
+namespace lockstep {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "the format is little-endian, and values are not swapped");
+
+constexpr std::uint64_t length_size = 8;
+constexpr std::uint64_t max_header_length = 100'000'000;
+constexpr std::size_t max_dimensions = 64;
+constexpr const char* metadata_name = "__metadata__";
+
+struct Dtype {
+  std::string_view name;
+  at::ScalarType type;
+  std::uint64_t size;
+};
+
+constexpr std::array<Dtype, 10> dtypes = {{{"F64", at::kDouble, 8},
+                                           {"F32", at::kFloat, 4},
+                                           {"F16", at::kHalf, 2},
+                                           {"BF16", at::kBFloat16, 2},
+                                           {"I64", at::kLong, 8},
+                                           {"I32", at::kInt, 4},
+                                           {"I16", at::kShort, 2},
+                                           {"I8", at::kChar, 1},
+                                           {"U8", at::kByte, 1},
+                                           {"BOOL", at::kBool, 1}}};
+
+// ---- writing ----
+
+const Dtype& storable_dtype(const std::string& name, const at::Tensor& tensor) {
+  if (!tensor.defined()) throw message::cannot_store_tensor(name, "it is undefined; leave it out");
+  if (tensor.layout() != at::kStrided) {
+    throw message::cannot_store_tensor(name, "it is sparse; store its to_dense()");
+  }
+  const auto found = std::find_if(dtypes.begin(), dtypes.end(),
+                                  [&](const Dtype& dtype) { return dtype.type == tensor.scalar_type(); });
+  if (found == dtypes.end()) {
+    throw message::cannot_store_tensor(
+        name, std::string("its type ") + c10::toString(tensor.scalar_type()) +
+                  " has no place in a safetensors file; convert it to one of double, float, half, "
+                  "bfloat16, bool and the integers up to 64 bits");
+  }
+  return *found;
+}
+
+std::string quoted(const std::string& text) {
+  try {
+    return nlohmann::json(text).dump();
+  } catch (const nlohmann::json::exception&) {
+    throw message::cannot_store_tensor(text, "its name is not valid UTF-8; rename it");
+  }
+}
+
+std::string make_header(const SafetensorsFile& file) {
+  std::string header = "{";
+  if (!file.metadata.empty()) {
+    // A byte that is not UTF-8 in a remark is no reason to lose the weights.
+    header += std::string("\"") + metadata_name + "\":" +
+              nlohmann::json(file.metadata).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  }
+  std::unordered_set<std::string_view> names;
+  std::uint64_t offset = 0;
+  for (const auto& [name, tensor] : file.tensors) {
+    if (name == metadata_name)
+      throw message::cannot_store_tensor(name, "the format keeps this name for itself");
+    if (!names.insert(name).second) {
+      throw message::cannot_store_tensor(name, "another one has the same name; give each its own");
+    }
+    const Dtype& dtype = storable_dtype(name, tensor);
+    const std::uint64_t end = offset + static_cast<std::uint64_t>(tensor.numel()) * dtype.size;
+    if (header.size() > 1) header += ',';
+    header += quoted(name) + ":{\"dtype\":\"" + std::string(dtype.name) +
+              "\",\"shape\":" + nlohmann::json(tensor.sizes().vec()).dump() + ",\"data_offsets\":[" +
+              std::to_string(offset) + ',' + std::to_string(end) + "]}";
+    if (header.size() > max_header_length) {
+      throw message::cannot_store_tensor(name,
+                                         "the header would pass 100 MB; store fewer tensors in one file");
+    }
+    offset = end;
+  }
+  header += '}';
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  return header;
+}
+
+// ---- reading ----
+
+struct Entry {
+  std::string name;
+  const Dtype* dtype = nullptr;
+  std::vector<std::int64_t> shape;
+  std::vector<std::uint64_t> offsets;
+};
+
+// Takes the header's JSON event by event: no tree is built, so nesting and repetition cost nothing, and only
+// what the format allows gets through. The member functions are those that nlohmann's parser calls.
+class HeaderReader {
+ public:
+  [[nodiscard]] std::vector<Entry>& entries() { return entries_; }
+  [[nodiscard]] std::map<std::string, std::string>& metadata() { return metadata_; }
+
+  bool null() { unexpected("null"); }
+  bool boolean(bool) { unexpected("true or false"); }
+  bool number_integer(std::int64_t) { unexpected("a negative number"); }
+  bool number_float(double, const std::string&) { unexpected("a number that is not a whole one below 2^64"); }
+  bool binary(nlohmann::json::binary_t&) { unexpected("binary data"); }
+
+  bool start_object(std::size_t) {
+    if (place_ == Place::document) {
+      place_ = Place::root;
+    } else if (place_ == Place::root) {
+      place_ = key_ == metadata_name ? Place::metadata : Place::entry;
+      if (place_ == Place::entry) entries_.push_back({key_, nullptr, {}, {}});
+      members_.clear();
+    } else {
+      unexpected("an object");
+    }
+    return true;
+  }
+
+  bool key(std::string& key) {
+    auto& seen = place_ == Place::root ? names_ : members_;
+    if (!seen.insert(key).second) throw FileDamage("the name " + quote(key) + " appears twice in the header");
+    if (place_ == Place::entry && key != "dtype" && key != "shape" && key != "data_offsets") {
+      throw FileDamage(where() + " has an unknown member " + quote(key));
+    }
+    key_ = key;
+    return true;
+  }
+
+  bool string(std::string& text) {
+    if (place_ == Place::metadata) {
+      metadata_.emplace(key_, std::move(text));
+    } else if (place_ == Place::entry && key_ == "dtype") {
+      const auto found =
+          std::find_if(dtypes.begin(), dtypes.end(), [&](const Dtype& dtype) { return dtype.name == text; });
+      if (found == dtypes.end()) throw FileDamage(where() + " has the unknown dtype " + quote(text));
+      entries_.back().dtype = &*found;
+    } else {
+      unexpected("a text");
+    }
+    return true;
+  }
+
+  bool start_array(std::size_t) {
+    if (place_ != Place::entry || key_ == "dtype") unexpected("an array");
+    place_ = key_ == "shape" ? Place::shape : Place::offsets;
+    return true;
+  }
+
+  bool number_unsigned(std::uint64_t number) {
+    if (place_ == Place::shape) {
+      auto& shape = entries_.back().shape;
+      if (shape.size() == max_dimensions) throw FileDamage(where() + " has more than 64 dimensions");
+      if (number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+        throw FileDamage(where() + " has a dimension beyond 2^63");
+      }
+      shape.push_back(static_cast<std::int64_t>(number));
+    } else if (place_ == Place::offsets) {
+      auto& offsets = entries_.back().offsets;
+      if (offsets.size() == 2) throw FileDamage(where() + " has more than two data_offsets");
+      offsets.push_back(number);
+    } else {
+      unexpected("a number");
+    }
+    return true;
+  }
+
+  bool end_array() {
+    place_ = Place::entry;
+    return true;
+  }
+
+  bool end_object() {
+    if (place_ == Place::entry) {
+      if (members_.size() != 3) throw FileDamage(where() + " lacks dtype, shape or data_offsets");
+      if (entries_.back().offsets.size() != 2) throw FileDamage(where() + " lacks one of two data_offsets");
+    }
+    place_ = place_ == Place::root ? Place::end : Place::root;
+    return true;
+  }
+
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) {
+    throw FileDamage("the header is no valid JSON at byte " + std::to_string(position));
+  }
+
+ private:
+  enum class Place { document, root, metadata, entry, shape, offsets, end };
+
+  // A hostile name may be as long as the header, and hold anything.
+  static std::string quote(const std::string& text) {
+    constexpr std::size_t shown = 100;
+    const std::string dumped =
+        nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    return dumped.size() <= shown ? dumped : dumped.substr(0, shown) + "...\"";
+  }
+
+  [[nodiscard]] std::string where() const {
+    return entries_.empty() ? "the header" : "tensor " + quote(entries_.back().name);
+  }
+
+  [[noreturn]] void unexpected(const char* found) const {
+    throw FileDamage("the header has " + std::string(found) + " where the format allows none, at " +
+                     (place_ == Place::document ? "its begin" : "or after " + quote(key_)));
+  }
+
+  Place place_ = Place::document;
+  std::string key_;
+  std::unordered_set<std::string> names_, members_;
+  std::vector<Entry> entries_;
+  std::map<std::string, std::string> metadata_;
+};
+
+HeaderReader read_header(const std::string& text) {
+  // nlohmann's parser skips a byte order mark and takes a zero byte for the end.
+  if (text.empty() || text.front() != '{') throw FileDamage("the header does not begin with {");
+  if (text.find('\0') != std::string::npos) throw FileDamage("the header holds a zero byte");
+  HeaderReader reader;
+  nlohmann::json::sax_parse(text, &reader);
+  return reader;
+}
+
+// Checks that the tensors cover exactly the bytes after the header, each as many as its shape and type ask
+// for. Sizes are compared with the file's before anything is allocated.
+void check_layout(std::vector<Entry>& entries, std::uint64_t data_size) {
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const Entry& left, const Entry& right) { return left.offsets < right.offsets; });
+  std::uint64_t covered = 0;
+  for (const Entry& entry : entries) {
+    const std::string tensor = "tensor " + nlohmann::json(entry.name.substr(0, 100))
+                                               .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    const std::uint64_t begin = entry.offsets[0], end = entry.offsets[1];
+    if (begin < covered) throw FileDamage(tensor + " overlaps the one before it");
+    if (begin > covered) throw FileDamage("there is a gap before " + tensor);
+    if (end < begin) throw FileDamage(tensor + " ends before it begins");
+    if (end > data_size) throw FileDamage(tensor + " ends beyond the file's end");
+    std::uint64_t bytes = entry.dtype->size;
+    bool empty = false;
+    for (const std::int64_t size : entry.shape) {
+      empty |= size == 0;
+      // Strides are products of the other dimensions, so that these must fit also where one is zero.
+      if (size != 0 && __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) {
+        throw FileDamage(tensor + " has a shape that no memory can hold");
+      }
+    }
+    if (bytes > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+      throw FileDamage(tensor + " has a shape that no memory can hold");
+    }
+    if (end - begin != (empty ? 0 : bytes)) {
+      throw FileDamage(tensor + " has data_offsets that do not fit its shape and dtype");
+    }
+    covered = end;
+  }
+  if (covered != data_size) throw FileDamage("there are bytes after the last tensor");
+}
+
+}  // namespace
+
+FileDigest write_safetensors(const std::filesystem::path& path, const SafetensorsFile& file) {
+  const std::string header = make_header(file);
+  const std::uint64_t length = header.size();
+  OutputFile output(path);
+  output.write(&length, length_size);
+  output.write(header.data(), header.size());
+  for (const auto& [name, tensor] : file.tensors) {
+    const at::Tensor values = tensor.detach().cpu().resolve_neg().contiguous();
+    output.write(values.const_data_ptr(), values.nbytes());
+  }
+  output.finish();
+  return {output.size(), output.crc32c()};
+}
+
+void verify_digest(const InputFile& file, const FileDigest& expected) {
+  if (file.size() != expected.size) {
+    throw FileDamage("it has " + std::to_string(file.size()) + " bytes instead of " +
+                     std::to_string(expected.size));
+  }
+  if (file.crc32c() != expected.crc32c)
+    throw FileDamage("its checksum differs from the one noted when it was written");
+}
+
+SafetensorsFile parse_safetensors(const InputFile& file) {
+  if (file.size() < length_size) throw FileDamage("it has fewer than 8 bytes");
+  std::uint64_t header_length = 0;
+  file.read(&header_length, length_size, 0);
+  if (header_length > max_header_length) throw FileDamage("its header length is beyond 100 MB");
+  if (header_length > file.size() - length_size) throw FileDamage("its header is longer than the file");
+  std::string text(header_length, '\0');
+  file.read(text.data(), text.size(), length_size);
+
+  HeaderReader header = read_header(text);
+  const std::uint64_t data_begin = length_size + header_length;
+  check_layout(header.entries(), file.size() - data_begin);
+
+  SafetensorsFile result{{}, std::move(header.metadata())};
+  for (Entry& entry : header.entries()) {
+    at::Tensor tensor = at::empty(entry.shape, at::TensorOptions(entry.dtype->type));
+    auto bytes = static_cast<unsigned char*>(tensor.mutable_data_ptr());
+    file.read(bytes, tensor.nbytes(), data_begin + entry.offsets[0]);
+    // Compiled code may take a bool that is neither for both or none.
+    if (entry.dtype->type == at::kBool &&
+        std::any_of(bytes, bytes + tensor.nbytes(), [](auto b) { return b > 1; })) {
+      throw FileDamage("a BOOL tensor holds a byte that is neither 0 nor 1");
+    }
+    result.tensors.emplace_back(std::move(entry.name), std::move(tensor));
+  }
+  return result;
+}
+
+SafetensorsFile read_safetensors(const std::filesystem::path& path, const FileDigest* expected) {
+  const InputFile file(path);
+  try {
+    if (expected != nullptr) verify_digest(file, *expected);
+    return parse_safetensors(file);
+  } catch (const FileDamage& damage) {
+    throw message::damaged_safetensors(path, damage.what());
+  }
+}
+
+}  // namespace lockstep
