@@ -25,7 +25,8 @@ nlohmann::json to_json(const TrainConfig& config);
 
 /// Reads a value that stands at `where` in its document. An Interval may also be given as text, "1 epoch".
 template <class T>
-T from_json(const nlohmann::json& json, const nlohmann::json::json_pointer& where = {});
+T from_json(const nlohmann::json& json,
+            const nlohmann::json::json_pointer& where = nlohmann::json::json_pointer());
 
 template <>
 Interval from_json<Interval>(const nlohmann::json& json, const nlohmann::json::json_pointer& where);

@@ -14,8 +14,8 @@ struct Interval {
   std::int64_t every = 1;
   Unit unit = Unit::epoch;
 
-  /// Due after the window that has just ended? `step` and `epoch` are completed counts; `updated` says whether that
-  /// window made an update, `epoch_ended` whether it was the epoch's last. Never due at count 0.
+  /// Due after the window that has just ended? `step` and `epoch` are completed counts; `updated` says
+  /// whether that window made an update, `epoch_ended` whether it was the epoch's last. Never due at count 0.
   [[nodiscard]] bool due(std::int64_t step, bool updated, std::int64_t epoch, bool epoch_ended) const;
 
   /// Reads "50 steps", "1 epoch", or "50", which counts steps. Throws ConfigError `invalid-interval`.

@@ -37,8 +37,8 @@ class Monitor {
   [[nodiscard]] const std::string& metric() const { return metric_; }
   [[nodiscard]] const MonitorOptions& options() const { return options_; }
 
-  /// Judges a new value and writes best_metric, best_step and evaluations_without_improvement. A value that is not
-  /// finite is never the best and counts as not improved; a tie keeps the earlier one.
+  /// Judges a new value and writes best_metric, best_step and evaluations_without_improvement. A value that
+  /// is not finite is never the best and counts as not improved; a tie keeps the earlier one.
   [[nodiscard]] Verdict judge(double value, TrainState& state) const;
 
   bool operator==(const Monitor&) const = default;

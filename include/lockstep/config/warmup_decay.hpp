@@ -9,8 +9,8 @@ namespace lockstep {
 
 /// A multiplier of the base learning rate as a function of completed updates.
 ///
-/// Linear from start_factor at 0 to 1 at warmup_steps; then over the remaining updates down to minimum_factor at
-/// total_steps, where it stays. Without warm-up it starts at 1. The first update uses factor(0).
+/// Linear from start_factor at 0 to 1 at warmup_steps; then over the remaining updates down to minimum_factor
+/// at total_steps, where it stays. Without warm-up it starts at 1. The first update uses factor(0).
 struct WarmupDecay {
   enum class Decay { cosine, linear, constant };
 
