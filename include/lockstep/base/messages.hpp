@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.hpp"
@@ -20,8 +21,29 @@ ConfigError invalid_json_field(const std::string& pointer, const std::string& pr
 ConfigError signals_already_caught();
 
 // ---- data ----
+DataError empty_dataset();
+DataError dataset_without_size();
+/// Rows of a TensorDataset's tensors, -1 for a tensor that has none.
+DataError rows_differ(std::int64_t data_rows, std::int64_t target_rows);
+/// `first` and `other` describe two samples of one batch.
+DataError uneven_samples(const std::string& first, const std::string& other);
+DataError position_past_end(std::int64_t first_batch, std::int64_t batches);
 
 // ---- optim ----
+/// Sentences for invalid_settings() and checkpoint_does_not_fit() have names that begin with `problem_`.
+std::string problem_weight_decay(double value);
+std::string problem_ema_decay(double value);
+std::string problem_lr(double value);
+std::string problem_accumulation(std::int64_t value);
+ConfigError no_trainable_parameter();
+ConfigError foreign_parameter(std::size_t group, const std::vector<std::int64_t>& shape);
+ConfigError duplicate_parameter(const std::string& name, std::size_t first_group, std::size_t second_group);
+ConfigError unknown_group(const std::string& group, const std::vector<std::string>& known);
+ConfigError device_not_available(const std::string& device);
+CheckpointError optimizer_state_not_saved(const std::string& field, const std::string& type);
+std::string problem_optimizer_kind(const std::string& saved, const std::string& own);
+std::string problem_group_count(std::size_t saved, std::size_t own);
+std::string problem_group_parameters(std::size_t group, const std::string& name);
 
 // ---- files ----
 /// `error` is an errno of the operating system.
@@ -46,5 +68,42 @@ std::string checkpoint_passed_over(const std::string& directory, const std::stri
 // ---- watch ----
 
 // ---- loop ----
+StepError missing_num_samples();
+StepError negative_num_samples(std::int64_t value);
+StepError undefined_loss();
+StepError loss_not_scalar(const std::vector<std::int64_t>& shape);
+StepError loss_not_floating(const std::string& type);
+StepError loss_without_gradient();
+StepError reserved_metric_name(const std::string& name);
+StepError negative_metric_count(const std::string& name, std::int64_t count);
+StepError metric_not_scalar(const std::string& name, std::int64_t elements);
+/// `update` and `microbatch` count from 1.
+NonFiniteError non_finite_loss(double value, std::int64_t update, std::int64_t microbatch, int rank);
+NonFiniteError non_finite_gradient(const std::vector<std::string>& parameters, std::int64_t update, int rank);
+DataError empty_source(std::int64_t epoch, std::int64_t batch);
+DataError empty_evaluation_set(const std::string& name);
+ConfigError unknown_length();
+ConfigError null_model();
+ConfigError no_evaluator();
+ConfigError no_averaged_weights();
+ConfigError unknown_monitor_metric(const std::string& metric,
+                                   const std::vector<std::pair<std::string, double>>& known);
+std::string problem_monitor_without_evaluation(const std::string& metric);
+std::string problem_monitor_set(const std::string& metric, const std::vector<std::string>& sets);
+std::string problem_without_checkpoint_dir(const std::string& setting);
+std::string problem_keep_schedule();
+CheckpointError checkpoint_does_not_fit(const std::string& path, const std::vector<std::string>& problems);
+CheckpointError checkpoint_directory_not_empty(const std::string& root, const std::string& found);
+CheckpointError newer_checkpoint_exists(const std::string& root, const std::string& found);
+std::string problem_missing_tensor(const std::string& what, const std::string& name);
+std::string problem_left_over_tensor(const std::string& what, const std::string& name);
+std::string problem_shape(const std::string& name, const std::vector<std::int64_t>& saved,
+                          const std::vector<std::int64_t>& own);
+std::string problem_type(const std::string& name, const std::string& saved, const std::string& own);
+std::string problem_setting(const std::string& name, const std::string& saved, const std::string& own);
+std::string problem_average(bool saved);
+std::string warning_not_bit_exact(const std::string& name, const std::string& saved, const std::string& own);
+std::string warning_schedule_restored(const std::string& saved, const std::string& given);
+std::string warning_source_reread();
 
 }  // namespace lockstep::message

@@ -1,0 +1,45 @@
+// The order in which an epoch reads its samples.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace lockstep {
+
+struct DataLoaderOptions {
+  std::int64_t batch_size = 1;
+  bool shuffle = false;    ///< a new order every epoch
+  std::uint64_t seed = 0;  ///< of the order and of the sample seeds
+  int workers = 0;         ///< threads that load ahead; 0 loads when a batch is asked for
+  bool drop_last = false;  ///< leave out a last batch that is not full
+};
+
+/// The numbers 0 to size - 1 in an order that depends on seed and epoch alone, each order equally likely
+/// (Fisher and Yates' shuffle in Durstenfeld's form over SampleRandom).
+[[nodiscard]] std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed,
+                                                    std::int64_t epoch);
+
+/// Batches in one pass over `dataset_size` samples.
+[[nodiscard]] std::int64_t batches_per_epoch(std::int64_t dataset_size, const DataLoaderOptions& options);
+
+/// The order of one epoch, cut into batches. Any batch is found at once, so a position is a number.
+class EpochSampler {
+ public:
+  EpochSampler(std::int64_t dataset_size, const DataLoaderOptions& options, std::int64_t epoch);
+
+  [[nodiscard]] std::int64_t batches() const { return batches_; }
+  /// The indices of the samples in `batch`, valid as long as the sampler. 0 <= batch < batches().
+  [[nodiscard]] std::span<const std::int64_t> indices(std::int64_t batch) const;
+  /// What the data set gets to draw random numbers from, one for each index.
+  [[nodiscard]] std::vector<std::uint64_t> sample_seeds(std::span<const std::int64_t> indices) const;
+
+ private:
+  std::vector<std::int64_t> order_;
+  std::int64_t batch_size_;
+  std::int64_t batches_;
+  std::uint64_t seed_;
+  std::int64_t epoch_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+#include "lockstep/data/data_loader.hpp"
+
+#include <string>
+
+namespace lockstep::detail {
+
+void check_data_loader(const DataLoaderOptions& options, std::optional<std::size_t> dataset_size) {
+  std::vector<std::string> problems;
+  if (options.batch_size < 1) {
+    problems.push_back("batch_size is " + std::to_string(options.batch_size) + "; it must be at least 1");
+  }
+  if (options.workers < 0) {
+    problems.push_back("workers is " + std::to_string(options.workers) +
+                       "; use 0 to load in the training thread, or a number of threads");
+  }
+  if (!problems.empty()) throw message::invalid_settings(problems);
+  if (!dataset_size) throw message::dataset_without_size();
+  if (*dataset_size == 0) throw message::empty_dataset();
+  if (batches_per_epoch(static_cast<std::int64_t>(*dataset_size), options) == 0) {
+    throw message::invalid_settings({"drop_last with batch_size " + std::to_string(options.batch_size) +
+                                     " leaves no batch of " + std::to_string(*dataset_size) +
+                                     " samples; lower batch_size or unset drop_last"});
+  }
+}
+
+void check_first_batch(std::int64_t first_batch, std::int64_t batches) {
+  if (first_batch < 0 || first_batch > batches) throw message::position_past_end(first_batch, batches);
+}
+
+}  // namespace lockstep::detail
