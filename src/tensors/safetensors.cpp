@@ -103,6 +103,13 @@ std::string make_header(const SafetensorsFile& file) {
 
 // ---- reading ----
 
+// A hostile name may be as long as the header, and hold anything.
+std::string shown(const std::string& name) {
+  constexpr std::size_t limit = 100;
+  const std::string text = nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return text.size() <= limit ? text : text.substr(0, limit) + "...\"";
+}
+
 struct Entry {
   std::string name;
   const Dtype* dtype = nullptr;
@@ -138,9 +145,9 @@ class HeaderReader {
 
   bool key(std::string& key) {
     auto& seen = place_ == Place::root ? names_ : members_;
-    if (!seen.insert(key).second) throw FileDamage("the name " + quote(key) + " appears twice in the header");
+    if (!seen.insert(key).second) throw FileDamage("the name " + shown(key) + " appears twice in the header");
     if (place_ == Place::entry && key != "dtype" && key != "shape" && key != "data_offsets") {
-      throw FileDamage(where() + " has an unknown member " + quote(key));
+      throw FileDamage(where() + " has an unknown member " + shown(key));
     }
     key_ = key;
     return true;
@@ -152,7 +159,7 @@ class HeaderReader {
     } else if (place_ == Place::entry && key_ == "dtype") {
       const auto found =
           std::find_if(dtypes.begin(), dtypes.end(), [&](const Dtype& dtype) { return dtype.name == text; });
-      if (found == dtypes.end()) throw FileDamage(where() + " has the unknown dtype " + quote(text));
+      if (found == dtypes.end()) throw FileDamage(where() + " has the unknown dtype " + shown(text));
       entries_.back().dtype = &*found;
     } else {
       unexpected("a text");
@@ -205,21 +212,13 @@ class HeaderReader {
  private:
   enum class Place { document, root, metadata, entry, shape, offsets, end };
 
-  // A hostile name may be as long as the header, and hold anything.
-  static std::string quote(const std::string& text) {
-    constexpr std::size_t shown = 100;
-    const std::string dumped =
-        nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-    return dumped.size() <= shown ? dumped : dumped.substr(0, shown) + "...\"";
-  }
-
   [[nodiscard]] std::string where() const {
-    return entries_.empty() ? "the header" : "tensor " + quote(entries_.back().name);
+    return entries_.empty() ? "the header" : "tensor " + shown(entries_.back().name);
   }
 
   [[noreturn]] void unexpected(const char* found) const {
     throw FileDamage("the header has " + std::string(found) + " where the format allows none, at " +
-                     (place_ == Place::document ? "its begin" : "or after " + quote(key_)));
+                     (place_ == Place::document ? "its begin" : "or after " + shown(key_)));
   }
 
   Place place_ = Place::document;
@@ -245,8 +244,7 @@ void check_layout(std::vector<Entry>& entries, std::uint64_t data_size) {
                    [](const Entry& left, const Entry& right) { return left.offsets < right.offsets; });
   std::uint64_t covered = 0;
   for (const Entry& entry : entries) {
-    const std::string tensor = "tensor " + nlohmann::json(entry.name.substr(0, 100))
-                                               .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    const std::string tensor = "tensor " + shown(entry.name);
     const std::uint64_t begin = entry.offsets[0], end = entry.offsets[1];
     if (begin < covered) throw FileDamage(tensor + " overlaps the one before it");
     if (begin > covered) throw FileDamage("there is a gap before " + tensor);
@@ -318,7 +316,7 @@ SafetensorsFile parse_safetensors(const InputFile& file) {
     // Compiled code may take a bool that is neither for both or none.
     if (entry.dtype->type == at::kBool &&
         std::any_of(bytes, bytes + tensor.nbytes(), [](auto b) { return b > 1; })) {
-      throw FileDamage("a BOOL tensor holds a byte that is neither 0 nor 1");
+      throw FileDamage("tensor " + shown(entry.name) + " of dtype BOOL holds a byte that is neither 0 nor 1");
     }
     result.tensors.emplace_back(std::move(entry.name), std::move(tensor));
   }
