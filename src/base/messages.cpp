@@ -249,6 +249,26 @@ std::string checkpoint_passed_over(const std::string& directory, const std::stri
 }
 
 // ---- watch ----
+FileError run_directory_in_use(const std::string& path) {
+  return {"run-directory-in-use",
+          fmt::format("another RunLogger is writing to {}. Wait for its run to end, or give this run a folder of its "
+                      "own.",
+                      path)};
+}
+
+std::string sink_dropped(const std::string& reason) {
+  return fmt::format("a sink of the run's log failed and gets no more events: {}", reason);
+}
+
+std::string events_are_lost(const std::string& path, int error) {
+  return fmt::format("{} cannot be written: {}. The training goes on; events are missing from it until this works "
+                     "again. {}",
+                     path, file_problem(error), file_advice(error));
+}
+
+std::string events_were_lost(const std::string& path, std::int64_t count) {
+  return fmt::format("{} lacks {} event{} that could not be written.", path, count, count == 1 ? "" : "s");
+}
 
 // ---- loop ----
 StepError missing_num_samples() {

@@ -21,7 +21,7 @@ void AccumulationWindow::add(const StepOutput& output) {
     if (samples == loss_unit_) {
       output.loss.backward();
     } else {
-      (output.loss * (static_cast<double>(samples) / static_cast<double>(loss_unit_))).backward();
+      at::mul(output.loss, static_cast<double>(samples) / static_cast<double>(loss_unit_)).backward();
     }
     totals_.add(value, output);
     samples_ += samples;

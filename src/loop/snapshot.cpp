@@ -176,7 +176,7 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
     const c10::AutoGradMode no_grad(false);
     live.optimizer.load(optimizer);
     copy_tensors(checkpoint.model, module_state(live.module));
-    if (has_average && manifest.at("ema").at("started").get<bool>()) live.average->load(checkpoint.ema);
+    if (has_average) live.average->load(manifest.at("ema").at("started").get<bool>() ? checkpoint.ema : NamedTensors{});
     set_random_state(checkpoint.rank, live.accelerator.device());
     return progress;
   } catch (const json::exception& error) {

@@ -343,12 +343,10 @@ NamedTensors TrainerCore::weights(Weights which) const {
   return result;
 }
 
-std::optional<WeightAverage::Swap> TrainerCore::use(Weights which) {
-  std::optional<WeightAverage::Swap> swap;
-  if (which == Weights::raw) return swap;
+std::unique_ptr<WeightAverage::Swap> TrainerCore::use(Weights which) {
+  if (which == Weights::raw) return nullptr;
   if (!impl_->average) throw message::no_averaged_weights();
-  swap.emplace(*impl_->average);
-  return swap;
+  return std::make_unique<WeightAverage::Swap>(*impl_->average);
 }
 
 void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options, Evaluate evaluate) {
@@ -462,14 +460,19 @@ void TrainerCore::fail() noexcept {
   run.window.reset();
   run.writer.reset();
   if (!run.parts.logger) return;
+  std::string text = "an exception that is no std::exception";
   try {
     throw;
   } catch (const std::exception& error) {
-    run.log("error", {}, error.what());
+    text = error.what();
   } catch (...) {
-    run.log("error", {}, "an exception that is no std::exception");
   }
-  run.parts.logger->end();
+  try {
+    run.log("error", {}, std::move(text));
+    run.parts.logger->end();
+  } catch (...) {
+    // The exception under way says what went wrong; a log that cannot be written must not replace it.
+  }
 }
 
 }  // namespace lockstep::detail

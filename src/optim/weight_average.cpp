@@ -35,6 +35,8 @@ NamedTensors WeightAverage::named() const {
 }
 
 void WeightAverage::load(const NamedTensors& saved) {
+  average_.clear();
+  if (saved.empty()) return;
   start();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     for (const auto& [name, tensor] : saved) {

@@ -15,7 +15,7 @@ MetricTotals::Entry& MetricTotals::entry(std::string_view name, std::size_t posi
   for (auto& entry : entries_) {
     if (entry.name == name) return entry;
   }
-  return entries_.emplace_back(Entry{.name = std::string(name)});
+  return entries_.emplace_back(Entry{.name = std::string(name), .device_sum = {}});
 }
 
 void MetricTotals::add(std::string_view name, double sum, std::int64_t count) {
@@ -65,7 +65,7 @@ void MetricTotals::merge(const MetricTotals& other) {
 const std::vector<MetricTotals::Entry>& MetricTotals::entries() {
   for (auto& entry : entries_) {
     if (entry.device_sum.defined()) entry.sum += entry.device_sum.item<double>();
-    entry.device_sum = {};
+    entry.device_sum.reset();
   }
   return entries_;
 }

@@ -66,6 +66,11 @@ CheckpointError no_valid_checkpoint(const std::string& root, const std::vector<s
 std::string checkpoint_passed_over(const std::string& directory, const std::string& reason);
 
 // ---- watch ----
+FileError run_directory_in_use(const std::string& path);
+/// Warnings, not errors: why a sink, or an event, is no longer written. `error` is an errno.
+std::string sink_dropped(const std::string& reason);
+std::string events_are_lost(const std::string& path, int error);
+std::string events_were_lost(const std::string& path, std::int64_t count);
 
 // ---- loop ----
 StepError missing_num_samples();

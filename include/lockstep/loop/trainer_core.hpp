@@ -49,7 +49,8 @@ class TrainerCore {
   void set_lr(double lr);
   void set_lr(const std::string& group, double lr);
   [[nodiscard]] NamedTensors weights(Weights which) const;
-  [[nodiscard]] std::optional<WeightAverage::Swap> use(Weights which);
+  /// Puts these weights into the module for as long as the result lives.
+  [[nodiscard]] std::unique_ptr<WeightAverage::Swap> use(Weights which);
 
   // One train() call: begin, then windows until finished, then finish; fail on an exception from any of them.
   void begin(const TrainConfig& config, const TrainOptions& options, Evaluate evaluate);

@@ -35,7 +35,7 @@ class WeightAverage {
 
   /// The average by parameter name; the raw parameters before it started.
   [[nodiscard]] NamedTensors named() const;
-  /// Takes over a saved average, by name; the names and shapes must fit (they were checked).
+  /// Takes over a saved average, by name; the names and shapes must fit (they were checked). Empty: not started.
   void load(const NamedTensors& saved);
 
   /// Puts the average into the model, and the raw weights back when it goes.
