@@ -1,10 +1,13 @@
-// The log of a run: metrics.jsonl, config.json and run.json in a folder, lines or a progress bar on the console.
+// The log of a run: metrics.jsonl, config.json and run.json in a folder, lines or a progress bar on the
+// console.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/watch/sink.hpp"
 
@@ -29,10 +32,11 @@ struct RunPlan {
   std::int64_t planned_steps = 0;  ///< 0: unknown
 };
 
-/// Records a run in `run_dir` (created if absent, locked while this object lives) and shows it on the console.
+/// Records a run in `run_dir` (created if absent, locked while this object lives) and shows it on the
+/// console.
 ///
-/// metrics.jsonl is append-only, one JSON object a line; a line torn by a crash is closed off when the folder is
-/// opened again. Errors: FileError `run-directory-in-use`, `cannot-write-file`, `cannot-create-directory`.
+/// metrics.jsonl is append-only, one JSON object a line; a line torn by a crash is closed off when the folder
+/// is opened again. Errors: FileError `run-directory-in-use`, `cannot-write-file`, `cannot-create-directory`.
 class RunLogger {
  public:
   explicit RunLogger(std::filesystem::path run_dir, RunLoggerOptions options = {});
@@ -48,8 +52,8 @@ class RunLogger {
   /// Records an event.
   void log(const LogEvent& event);
 
-  /// A train() call begins: writes config.json (`config` is JSON text) and run.json (versions, host, time, command).
-  /// `versions` are added to run.json, for example {"torch", "2.13.0"}.
+  /// A train() call begins: writes config.json (`config` is JSON text) and run.json (versions, host, time,
+  /// command). `versions` are added to run.json, for example {"torch", "2.13.0"}.
   void begin(const RunPlan& plan, const std::string& config,
              const std::vector<std::pair<std::string, std::string>>& versions);
 

@@ -1,0 +1,28 @@
+// The folder of a run, owned by one RunLogger at a time.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "base/posix_file.hpp"
+
+namespace lockstep {
+
+/// Creates the folder if it is absent and locks it while this object lives, by a file `.lock` in it that
+/// stays. Errors: FileError `run-directory-in-use`, `cannot-write-file`, `cannot-create-directory`.
+class RunDirectory {
+ public:
+  explicit RunDirectory(std::filesystem::path path);
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+  /// Replaces a file in the folder by one with this text. A reader, and a crash, see the old file or the new
+  /// one.
+  void replace_file(const std::string& name, const std::string& text);
+
+ private:
+  std::filesystem::path path_;
+  FileDescriptor lock_;
+};
+
+}  // namespace lockstep
