@@ -29,7 +29,7 @@ done
 mv "$WORK/prefix" "$WORK/moved prefix"
 
 build_stranger "installed" -Dlockstep_ROOT="$WORK/moved prefix"
-build_stranger "installed, own Torch" -Dlockstep_ROOT="$WORK/moved prefix" -DOWN_TORCH=ON
+build_stranger "installed with own Torch" -Dlockstep_ROOT="$WORK/moved prefix" -DOWN_TORCH=ON
 build_stranger "build folder" -Dlockstep_DIR="$BUILD"
-build_stranger "subdirectory, shared" -DWAY=subdirectory -DLOCKSTEP_SOURCE="$SOURCE" -DBUILD_SHARED_LIBS=ON
-build_stranger "subdirectory, own Torch" -DWAY=subdirectory -DLOCKSTEP_SOURCE="$SOURCE" -DOWN_TORCH=ON
+build_stranger "shared subdirectory" -DWAY=subdirectory -DLOCKSTEP_SOURCE="$SOURCE" -DBUILD_SHARED_LIBS=ON
+build_stranger "subdirectory with own Torch" -DWAY=subdirectory -DLOCKSTEP_SOURCE="$SOURCE" -DOWN_TORCH=ON
