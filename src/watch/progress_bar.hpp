@@ -11,13 +11,13 @@
 namespace lockstep {
 
 struct Progress {
-  RunPlan plan;
+  RunPlan plan = {};
   std::int64_t step = 0;  ///< successful updates
   double seconds = 0;     ///< since plan.first_step
   std::optional<double> loss = {};
 };
 
-/// The line: ` 14% [====>        ]  120/860  12.3 updates/s  1:00 left  loss 0.5312`, shorter than `width`
+/// The line: ` 13% [===>         ]  120/860  12.0 updates/s  1:02 left  loss 0.5312`, shorter than `width`
 /// columns, so that the cursor stays on it. Narrow terminals get less of it.
 std::string progress_line(const Progress& progress, int width);
 

@@ -1,5 +1,4 @@
-// The log of a run: metrics.jsonl, config.json and run.json in a folder, lines or a progress bar on the
-// console.
+// The log of a run: metrics.jsonl, config.json and run.json in a folder, lines or a bar on the console.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +34,10 @@ struct RunPlan {
 /// Records a run in `run_dir` (created if absent, locked while this object lives) and shows it on the
 /// console.
 ///
-/// metrics.jsonl is append-only, one JSON object a line; a line torn by a crash is closed off when the folder
-/// is opened again. Errors: FileError `run-directory-in-use`, `cannot-write-file`, `cannot-create-directory`.
+/// metrics.jsonl is append-only, one JSON object a line; a line torn by a crash is closed off before the next
+/// one. A disk that is full, or a sink that fails, costs events and brings a warning, but does not stop the
+/// training. Used from one thread at a time. Errors: FileError `run-directory-in-use`, `cannot-write-file`,
+/// `cannot-create-directory`.
 class RunLogger {
  public:
   explicit RunLogger(std::filesystem::path run_dir, RunLoggerOptions options = {});
@@ -53,7 +54,8 @@ class RunLogger {
   void log(const LogEvent& event);
 
   /// A train() call begins: writes config.json (`config` is JSON text) and run.json (versions, host, time,
-  /// command). `versions` are added to run.json, for example {"torch", "2.13.0"}.
+  /// command). `versions` are added to run.json, for example {"torch", "2.13.0"}. Errors: FileError
+  /// `cannot-write-file`.
   void begin(const RunPlan& plan, const std::string& config,
              const std::vector<std::pair<std::string, std::string>>& versions);
 

@@ -1,0 +1,274 @@
+#include "lockstep/watch/run_logger.hpp"
+
+#include <errno.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+#include "lockstep/base/version.hpp"
+#include "support/catch.hpp"
+#include "support/file_text.hpp"
+#include "support/temporary_directory.hpp"
+#include "support/terminal.hpp"
+#include "support/throws.hpp"
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+/// A run folder, and a console whose lines can be read: "info: text".
+struct Fixture {
+  TemporaryDirectory directory;
+  std::filesystem::path run_dir = directory.path() / "runs" / "first";
+  std::ostringstream lines;
+  std::shared_ptr<spdlog::logger> console =
+      std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_st>(lines));
+
+  Fixture() { console->set_pattern("%l: %v"); }
+
+  RunLogger open(RunLoggerOptions options = {}) {
+    options.console = console;
+    return RunLogger(run_dir, options);
+  }
+};
+
+/// Notes what it is told; throws at the events that are named so.
+struct RecordingSink final : Sink {
+  std::vector<std::string> events;
+
+  void write(const LogEvent& event) override {
+    if (event.event == "throw") throw std::runtime_error("out of ink");
+    if (event.event == "throw int") throw 1;
+    events.push_back(event.event);
+  }
+  void finish() override { events.emplace_back("finished"); }
+};
+
+}  // namespace
+
+CATCH_TEST_CASE("a run leaves its events, its configuration and where it ran in its folder") {
+  Fixture fixture;
+  const std::time_t before = std::time(nullptr);
+  {
+    auto logger = fixture.open();
+    CATCH_REQUIRE(logger.run_dir() == fixture.run_dir);
+    logger.begin({.planned_steps = 5}, R"({"epochs": 3})", {{"torch", "2.13.0"}});
+    logger.log({.event = "start"});
+    logger.end();
+  }
+  CATCH_REQUIRE(nlohmann::json::parse(read_text(fixture.run_dir / "metrics.jsonl"))["event"] == "start");
+  CATCH_REQUIRE(read_text(fixture.run_dir / "config.json") == "{\"epochs\": 3}\n");
+
+  const auto run = nlohmann::json::parse(read_text(fixture.run_dir / "run.json"));
+  CATCH_REQUIRE(run["versions"]["lockstep"] == LOCKSTEP_VERSION);
+  CATCH_REQUIRE(run["versions"]["torch"] == "2.13.0");
+  CATCH_REQUIRE_FALSE(run["versions"]["compiler"].get<std::string>().empty());
+  utsname system = {};
+  CATCH_REQUIRE(uname(&system) == 0);
+  CATCH_REQUIRE(run["host"] == system.nodename);
+  CATCH_REQUIRE(run["process"] == getpid());
+  CATCH_REQUIRE(run["command"][0] == program_invocation_name);
+  std::tm started = {};
+  CATCH_REQUIRE(strptime(run["started"].get<std::string>().c_str(), "%Y-%m-%dT%H:%M:%SZ", &started) !=
+                nullptr);
+  CATCH_REQUIRE(timegm(&started) >= before);
+  CATCH_REQUIRE(timegm(&started) <= before + 60);
+}
+
+CATCH_TEST_CASE("the configuration is replaced as a whole, whatever a crash left behind") {
+  Fixture fixture;
+  auto logger = fixture.open();
+  write_text(fixture.run_dir / "config.json", "old");
+  write_text(fixture.run_dir / "config.json.new", "half of a");
+  struct stat old = {};
+  struct stat now = {};
+  CATCH_REQUIRE(stat((fixture.run_dir / "config.json").c_str(), &old) == 0);
+  logger.begin({}, "{}", {});
+  CATCH_REQUIRE(stat((fixture.run_dir / "config.json").c_str(), &now) == 0);
+  CATCH_REQUIRE(now.st_ino != old.st_ino);
+  CATCH_REQUIRE(read_text(fixture.run_dir / "config.json") == "{}\n");
+  CATCH_REQUIRE_FALSE(std::filesystem::exists(fixture.run_dir / "config.json.new"));
+}
+
+CATCH_TEST_CASE("a run folder belongs to one logger at a time") {
+  Fixture fixture;
+  {
+    auto logger = fixture.open();
+    CATCH_REQUIRE(thrown_id<FileError>([&] { fixture.open(); }) == "run-directory-in-use");
+  }
+  auto logger = fixture.open();
+}
+
+CATCH_TEST_CASE("a folder that cannot be created is an error") {
+  const TemporaryDirectory directory;
+  write_text(directory.path() / "file", "");
+  CATCH_REQUIRE(thrown_id<FileError>([&] { RunLogger(directory.path() / "file" / "run"); }) ==
+                "cannot-create-directory");
+}
+
+CATCH_TEST_CASE("a process that is not the main one leaves no trace") {
+  Fixture fixture;
+  auto sink = std::make_shared<RecordingSink>();
+  {
+    auto logger = fixture.open({.is_main_process = false});
+    logger.add_sink(sink);
+    logger.begin({}, "{}", {});
+    logger.log({.event = "start"});
+    logger.progress(1);
+    logger.info("text");
+    logger.warn("text");
+    logger.end();
+  }
+  CATCH_REQUIRE_FALSE(std::filesystem::exists(fixture.run_dir));
+  CATCH_REQUIRE(fixture.lines.str().empty());
+  CATCH_REQUIRE(sink->events.empty());
+}
+
+CATCH_TEST_CASE("events are shown as lines") {
+  Fixture fixture;
+  auto logger = fixture.open();
+  logger.begin({.planned_steps = 860}, "{}", {});
+  logger.log({.event = "start"});
+  logger.log({.event = "train",
+              .step = 120,
+              .epoch = 1,
+              .values = {{"train/loss", 0.5312}, {"train/accuracy", 0.812}, {"lr", 1e-3}}});
+  logger.log({.event = "evaluate", .step = 430, .epoch = 5, .values = {{"validation/loss", 0.41}}});
+  logger.log({.event = "checkpoint", .step = 430, .epoch = 5, .text = "checkpoints/step-00000430"});
+  logger.log({.event = "error", .step = 431, .epoch = 5, .text = "rank 3 is gone"});
+  logger.info("hello");
+  CATCH_REQUIRE(fixture.lines.str() ==
+                "info: step 0/860  epoch 0  start\n"
+                "info: step 120/860  epoch 1  train/loss 0.5312  train/accuracy 0.8120  lr 0.001000\n"
+                "info: step 430/860  epoch 5  validation/loss 0.4100\n"
+                "info: step 430/860  epoch 5  checkpoint  checkpoints/step-00000430\n"
+                "error: step 431/860  epoch 5  rank 3 is gone\n"
+                "info: hello\n");
+}
+
+CATCH_TEST_CASE("a quiet logger shows warnings and errors only, and records everything") {
+  Fixture fixture;
+  auto logger = fixture.open({.quiet = true});
+  logger.log({.event = "train", .step = 1});
+  logger.info("hello");
+  logger.warn("careful");
+  logger.log({.event = "error", .step = 2, .text = "gone"});
+  CATCH_REQUIRE(fixture.lines.str() == "warning: careful\nerror: step 2  epoch 0  gone\n");
+  const std::string recorded = read_text(fixture.run_dir / "metrics.jsonl");
+  CATCH_REQUIRE(recorded.find("\"train\"") != std::string::npos);
+  CATCH_REQUIRE(recorded.find("\"error\"") != std::string::npos);
+}
+
+CATCH_TEST_CASE("a sink that throws is dropped with one warning, and the others go on") {
+  const char* event = GENERATE("throw", "throw int");
+  Fixture fixture;
+  auto before = std::make_shared<RecordingSink>();
+  struct : Sink {
+    int written = 0;
+    void write(const LogEvent&) override { ++written; }
+  } counted;
+  auto logger = fixture.open({.quiet = true});
+  logger.add_sink(before);
+  logger.add_sink(std::shared_ptr<Sink>(&counted, [](Sink*) {}));
+  logger.log({.event = "first"});
+  logger.log({.event = event});
+  logger.log({.event = event});
+  logger.log({.event = "last"});
+  CATCH_REQUIRE(before->events == std::vector<std::string>{"first"});
+  CATCH_REQUIRE(counted.written == 4);
+  const std::string warning = fixture.lines.str();
+  CATCH_REQUIRE(warning.rfind("warning: a sink", 0) == 0);
+  CATCH_REQUIRE(warning.find('\n') == warning.size() - 1);
+  CATCH_REQUIRE((warning.find("out of ink") != std::string::npos) == (event == std::string("throw")));
+}
+
+CATCH_TEST_CASE("sinks are finished once for a run, also when the logger goes without end()") {
+  const bool calls_end = GENERATE(true, false);
+  Fixture fixture;
+  auto sink = std::make_shared<RecordingSink>();
+  {
+    auto logger = fixture.open();
+    logger.add_sink(sink);
+    logger.log({.event = "start"});
+    if (calls_end) logger.end();
+  }
+  CATCH_REQUIRE(sink->events == std::vector<std::string>{"start", "finished"});
+}
+
+CATCH_TEST_CASE("spdlog's registry and default logger stay the application's own") {
+  const TemporaryDirectory directory;
+  const auto before = spdlog::default_logger();
+  RunLogger logger(directory.path(), {.quiet = true});
+  logger.info("unseen");
+  CATCH_REQUIRE(spdlog::get("lockstep") == nullptr);
+  CATCH_REQUIRE(spdlog::default_logger() == before);
+}
+
+CATCH_TEST_CASE("on a terminal a bar is drawn below the lines and tears none of them") {
+  const TemporaryDirectory directory;
+  const Terminal terminal(60, [&] {
+    RunLogger logger(directory.path());
+    logger.begin({.planned_steps = 4}, "{}", {});
+    logger.log({.event = "start"});
+    logger.log({.event = "train", .step = 1, .values = {{"train/loss", 0.5312}}});
+    logger.progress(2);
+    logger.warn("careful");
+    logger.info("bye");
+    logger.end();
+  });
+  CATCH_REQUIRE(terminal.exit_code() == 0);
+  // Lines begin with the time, which is as long as "00:00:00  ".
+  const auto screen = terminal.screen();
+  CATCH_REQUIRE(screen.size() == 4);
+  CATCH_CHECK(screen[0].substr(10) == "step 0/4  epoch 0  start");
+  CATCH_CHECK(screen[1].substr(10) == "warning: careful");
+  CATCH_CHECK(screen[2].substr(10) == "bye");
+  CATCH_CHECK(screen[3].empty());
+  CATCH_CHECK(terminal.output().find("\r 50% [") != std::string::npos);
+  CATCH_CHECK(terminal.output().find("loss 0.5312") != std::string::npos);
+}
+
+CATCH_TEST_CASE("a terminal without the means for a bar gets plain lines") {
+  const char* setting = GENERATE("CI=1", "TERM=dumb", "TERM=");
+  const TemporaryDirectory directory;
+  const Terminal terminal(60, [&] {
+    putenv(const_cast<char*>(setting));
+    RunLogger logger(directory.path());
+    logger.begin({.planned_steps = 4}, "{}", {});
+    logger.progress(1);
+    logger.log({.event = "train", .step = 1, .values = {{"train/loss", 0.5312}}});
+    logger.end();
+  });
+  CATCH_REQUIRE(terminal.screen().at(0).substr(10) == "step 1/4  epoch 0  train/loss 0.5312");
+  CATCH_REQUIRE(terminal.output().find("\x1b[K") == std::string::npos);
+}
+
+CATCH_TEST_CASE("NO_COLOR turns colours off and leaves the bar") {
+  const bool colored = GENERATE(true, false);
+  const TemporaryDirectory directory;
+  const Terminal terminal(60, [&] {
+    if (!colored) setenv("NO_COLOR", "1", 1);
+    RunLogger logger(directory.path());
+    logger.begin({.planned_steps = 4}, "{}", {});
+    logger.warn("careful");
+    logger.end();
+  });
+  CATCH_REQUIRE((terminal.output().find("\x1b[33m") != std::string::npos) == colored);
+  CATCH_REQUIRE(terminal.output().find("  0% [") != std::string::npos);
+}
+
+CATCH_TEST_CASE("a warning without a logger goes to standard error") {
+  const Terminal terminal(60, [] { warn_on_console("careful"); });
+  CATCH_REQUIRE(terminal.screen().at(0).substr(10) == "warning: careful");
+}
