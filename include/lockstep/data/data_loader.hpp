@@ -3,7 +3,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/util/ParallelGuard.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -27,13 +26,11 @@ namespace lockstep {
 
 namespace detail {
 
-/// What a batch is loaded under. Gradients, autocast and the number of threads of an operation belong to the
-/// calling thread and change the bits of what a data set computes; so the consumer and the worker threads
-/// load alike.
+/// What a batch is loaded under. Gradients and autocast are the calling thread's own and change the bits of
+/// what a data set computes; so the consumer and the worker threads load alike.
 class LoadScope {
   at::NoGradGuard no_grad_;
   c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
-  c10::ParallelGuard one_thread_{true};
 };
 
 struct NoBatch {};
@@ -138,12 +135,11 @@ class EpochStream {
 ///     lockstep::DataLoader loader(dataset, {.batch_size = 128, .shuffle = true, .seed = 7, .workers = 2});
 ///     for (auto& batch : loader) { ... }                       // epoch 0
 ///
-/// Takes the data set by value or shares it through a std::shared_ptr; streams share it too. With `workers >
-/// 0` the data set and the collate functor are called from several threads at once, on one object. They are
-/// called outside autograd and autocast, each call on one thread. No thread exists before a stream is opened.
-/// The batches of an epoch depend on data set, seed, epoch and batch size, never on `workers` or on where the
-/// stream was opened. Errors: ConfigError `invalid-settings`, DataError `empty-dataset`,
-/// `dataset-without-size`.
+/// Takes the data set by value or shares it through a std::shared_ptr; streams share it too. With workers,
+/// the data set and the collate functor are called from several threads at once, on one object; they are
+/// always called outside autograd and autocast. No thread exists before a stream is opened. The batches of an
+/// epoch depend on data set, seed, epoch and batch size, never on `workers` or on where the stream was
+/// opened. Errors: ConfigError `invalid-settings`, DataError `empty-dataset`, `dataset-without-size`.
 template <class DatasetT, class Collate = DefaultCollate>
 class DataLoader {
   static_assert(
