@@ -1,15 +1,20 @@
 // What a checkpoint holds, and how one is read.
 //
 //   checkpoints/step-00001875/       complete or absent
-//     manifest.json                  format version, files with size and CRC-32C, and all that is not a tensor
-//     model.safetensors  ema.safetensors  optimizer.safetensors      keyed by parameter name
+//     manifest.json                  format version, files with size and CRC-32C, and all that is not a
+//     tensor model.safetensors  ema.safetensors  optimizer.safetensors      keyed by parameter name
 //     rank-00000.safetensors         each rank's own: generator states
 //   checkpoints/{last,best,final}    symbolic links to a folder beside them, replaced atomically
 //
-// A state saved again at the same step (after skipped windows, say) goes to step-00001875-2, and so on. Order comes
-// from the manifest (state.step, state.batches, save_index), never from names or times.
+// A state saved again at the same step (after skipped windows, say) goes to step-00001875-2, and so on. Order
+// comes from the manifest (state.step, state.batches, save_index), never from names or times.
+//
+// The manifest's last member, `manifest_crc32c`, is a line of fixed form with the CRC-32C of all bytes before
+// it, so that no byte of a checkpoint can change unnoticed. Inside a step folder no symbolic link is
+// followed.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -24,20 +29,26 @@ namespace lockstep {
 inline constexpr int checkpoint_format_version = 1;
 
 struct Checkpoint {
-  /// What the Trainer stores, with at least `run_id` (string), `save_index` (integer) and `state` (object with `step`
-  /// and `batches`). `format_version` and `files` are added by the writer and checked by the reader.
+  /// What the Trainer stores, with at least `run_id` (string), `save_index` (integer) and `state` (object
+  /// with `step` and `batches`). `format_version` and `files` are added by the writer and checked by the
+  /// reader.
   nlohmann::json manifest;
   NamedTensors model;
   NamedTensors ema;        ///< empty: no file
   NamedTensors optimizer;  ///< empty: no file
-  NamedTensors rank;       ///< this rank's own
+  NamedTensors rank;       ///< this rank's own; empty when read if the checkpoint has none for this rank
 };
 
 /// Reads one checkpoint folder, or a name that leads to one; every size and checksum is verified first.
 /// Errors: CheckpointError `checkpoint-not-found`, `damaged-checkpoint`, `checkpoint-format-version`.
 Checkpoint read_checkpoint(const std::filesystem::path& path, int rank = 0);
 
-/// One committed step folder, by its manifest alone. `readable` false: the manifest is missing, damaged or foreign.
+/// Checks what read_checkpoint() checks before it takes in tensors, in constant memory. Throws the same
+/// errors.
+void verify_checkpoint(const std::filesystem::path& path);
+
+/// One committed step folder, by its manifest alone. `readable` false: the manifest is missing, damaged or
+/// foreign.
 struct CheckpointEntry {
   std::filesystem::path directory;
   std::string run_id;
@@ -47,16 +58,18 @@ struct CheckpointEntry {
   bool readable = false;
 };
 
-/// All step folders below `root`, newest first, unreadable ones last. Strangers' files are ignored. An absent root
-/// has none.
+/// All step folders below `root`, newest first, unreadable ones last. Strangers' files are ignored. An absent
+/// root has none. Errors: FileError `cannot-read-file`.
 std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& root);
 
-/// The newest checkpoint that verifies, or nothing if there is no step folder at all. Each damaged one that is passed
-/// over is reported to `warn`. Errors: CheckpointError `no-valid-checkpoint` if there are folders and none verifies.
 struct LatestCheckpoint {
   std::filesystem::path directory;
   Checkpoint checkpoint;
 };
+
+/// The newest checkpoint that verifies, or nothing if there is no step folder at all. Each damaged one that
+/// is passed over is reported to `warn`. Errors: CheckpointError `no-valid-checkpoint` if there are folders
+/// and none verifies.
 std::optional<LatestCheckpoint> read_latest_checkpoint(const std::filesystem::path& root, int rank,
                                                        const std::function<void(const std::string&)>& warn);
 

@@ -1,0 +1,158 @@
+#include "files/checkpoint.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+#include <tuple>
+
+#include "files/checkpoint_layout.hpp"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+namespace {
+
+// Names first, then the newest step folders: what somebody who mistyped a path may have meant.
+std::vector<std::string> present_in(const fs::path& directory) {
+  constexpr std::size_t shown = 5;
+  std::vector<std::string> present;
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) return present;
+  for (const char* name : checkpoint_names) {
+    if (fs::is_symlink(directory / name, ignored)) present.emplace_back(name);
+  }
+  const auto entries = list_checkpoints(directory);
+  for (std::size_t i = 0; i < std::min(shown, entries.size()); ++i) {
+    present.push_back(entries[i].directory.filename().string());
+  }
+  if (entries.size() > shown) present.emplace_back("older ones");
+  return present;
+}
+
+fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : "."; }
+
+fs::path follow_name(const fs::path& link) {
+  std::error_code error;
+  const fs::path target = fs::read_symlink(link, error);
+  if (error || !is_step_folder_name(target.string())) {
+    throw message::damaged_checkpoint(
+        link, "it leads to " + target.string() + " instead of a step folder beside it");
+  }
+  const fs::path directory = link.parent_path() / target;
+  if (!fs::is_directory(fs::symlink_status(directory, error))) {
+    throw message::checkpoint_not_found(link,
+                                        "it leads to " + target.string() + ", which is no folder beside it",
+                                        present_in(parent_of(link)));
+  }
+  return directory;
+}
+
+fs::path step_folder_of(const fs::path& given) {
+  const fs::path path = given.has_filename() ? given : given.parent_path();
+  std::error_code ignored;
+  const auto status = fs::symlink_status(path, ignored);
+  if (fs::is_symlink(status)) return follow_name(path);
+  if (!fs::is_directory(status)) {
+    const char* problem = fs::exists(status) ? "it is a file, not a folder" : "there is nothing of that name";
+    throw message::checkpoint_not_found(given, problem, present_in(parent_of(path)));
+  }
+  if (!is_step_folder_name(path.filename()) && !fs::exists(path / manifest_file_name, ignored)) {
+    throw message::checkpoint_not_found(given, "it is a folder without a manifest.json", present_in(path));
+  }
+  return path;
+}
+
+FileDigest digest_of(const nlohmann::json& listed) {
+  const auto& text = listed["crc32c"].get_ref<const std::string&>();
+  FileDigest digest{listed["size"].get<std::uint64_t>(), 0};
+  std::from_chars(text.data(), text.data() + text.size(), digest.crc32c, 16);
+  return digest;
+}
+
+nlohmann::json verify_folder(const fs::path& directory) {
+  nlohmann::json manifest = read_manifest(directory);
+  for (const auto& [name, listed] : manifest["files"].items()) {
+    read_inside(directory / name, [&](const InputFile& file) { verify_digest(file, digest_of(listed)); });
+  }
+  return manifest;
+}
+
+}  // namespace
+
+Checkpoint read_checkpoint(const fs::path& path, int rank) {
+  const fs::path directory = step_folder_of(path);
+  Checkpoint checkpoint;
+  checkpoint.manifest = verify_folder(directory);
+  const auto& files = checkpoint.manifest["files"];
+  const auto read = [&](const std::string& name) {
+    if (!files.contains(name)) return NamedTensors();
+    return read_inside(directory / name, parse_safetensors).tensors;
+  };
+  checkpoint.model = read(model_file_name);
+  checkpoint.ema = read(ema_file_name);
+  checkpoint.optimizer = read(optimizer_file_name);
+  checkpoint.rank = read(rank_file_name(rank));
+  return checkpoint;
+}
+
+void verify_checkpoint(const fs::path& path) { verify_folder(step_folder_of(path)); }
+
+std::vector<CheckpointEntry> list_checkpoints(const fs::path& root) {
+  std::vector<CheckpointEntry> entries;
+  std::error_code error;
+  if (!fs::exists(root, error) && !error) return entries;
+  fs::directory_iterator iterator(root, error);
+  for (; !error && iterator != fs::directory_iterator(); iterator.increment(error)) {
+    std::error_code ignored;
+    if (!is_step_folder_name(iterator->path().filename()) ||
+        !fs::is_directory(iterator->symlink_status(ignored))) {
+      continue;
+    }
+    CheckpointEntry entry;
+    entry.directory = iterator->path();
+    try {
+      const nlohmann::json manifest = read_manifest(entry.directory);
+      entry.run_id = manifest["run_id"];
+      entry.step = manifest["state"]["step"];
+      entry.batches = manifest["state"]["batches"];
+      entry.save_index = manifest["save_index"];
+      entry.readable = true;
+    } catch (const CheckpointError&) {
+    }
+    entries.push_back(std::move(entry));
+  }
+  if (error) throw message::cannot_read_file(root, error.value());
+  // The folder only makes the order of two equal states repeatable.
+  const auto key = [](const CheckpointEntry& entry) {
+    return std::tie(entry.readable, entry.step, entry.batches, entry.save_index, entry.directory);
+  };
+  std::sort(entries.begin(), entries.end(),
+            [&](const auto& left, const auto& right) { return key(left) > key(right); });
+  return entries;
+}
+
+std::optional<LatestCheckpoint> read_latest_checkpoint(const fs::path& root, int rank,
+                                                       const std::function<void(const std::string&)>& warn) {
+  const auto entries = list_checkpoints(root);
+  if (entries.empty()) return std::nullopt;
+  std::vector<std::string> passed_over;
+  const auto try_read = [&](const CheckpointEntry& entry) -> std::optional<LatestCheckpoint> {
+    try {
+      return LatestCheckpoint{entry.directory, read_checkpoint(entry.directory, rank)};
+    } catch (const CheckpointError& error) {
+      passed_over.push_back(message::checkpoint_passed_over(entry.directory, error.what()));
+      warn(passed_over.back());
+      return std::nullopt;
+    }
+  };
+  // An unreadable manifest hides whether it is the newest, so these are reported whichever is taken.
+  for (const auto& entry : entries) {
+    if (!entry.readable) try_read(entry);
+  }
+  for (const auto& entry : entries) {
+    if (!entry.readable) break;
+    if (auto latest = try_read(entry)) return latest;
+  }
+  throw message::no_valid_checkpoint(root, passed_over);
+}
+
+}  // namespace lockstep

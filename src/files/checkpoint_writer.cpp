@@ -1,0 +1,186 @@
+#include "files/checkpoint_writer.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <regex>
+#include <set>
+#include <system_error>
+
+#include "base/posix_file.hpp"
+#include "files/checkpoint_layout.hpp"
+#include "lockstep/base/messages.hpp"
+#include "lockstep/tensors/safetensors.hpp"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+namespace {
+
+// What CheckpointWriter::Impl::temporary_path() makes, and nothing else.
+bool is_left_over(const std::string& name) {
+  static const std::regex pattern(
+      "\\.tmp-((retired-)?step-[0-9]{8,19}(-[0-9]{1,9})?|link-(last|best|final))-[0-9]{1,10}-[0-9]{1,10}");
+  return std::regex_match(name, pattern);
+}
+
+void remove_left_overs(const fs::path& root) {
+  std::error_code error;
+  std::vector<fs::path> left_overs;
+  fs::directory_iterator iterator(root, error);
+  for (; !error && iterator != fs::directory_iterator(); iterator.increment(error)) {
+    if (is_left_over(iterator->path().filename())) left_overs.push_back(iterator->path());
+  }
+  if (error) throw message::cannot_read_file(root, error.value());
+  for (const auto& path : left_overs) remove_tree(path);
+}
+
+// Removes what is still at a temporary path when a save or a naming ends.
+class TemporaryPath {
+ public:
+  explicit TemporaryPath(fs::path path) : path_(std::move(path)) {}
+  ~TemporaryPath() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  TemporaryPath(const TemporaryPath&) = delete;
+  TemporaryPath& operator=(const TemporaryPath&) = delete;
+
+  [[nodiscard]] const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+fs::path existing_directory(const fs::path& root) {
+  // Absolute, since the program may change its working directory while it trains.
+  const fs::path absolute = fs::absolute(root).lexically_normal();
+  const fs::path path = absolute.has_filename() ? absolute : absolute.parent_path();
+  create_directories_durably(path);
+  return path;
+}
+
+// The name that step folder gets: the plain one, or the first repetition that is free.
+fs::path free_step_folder(const fs::path& root, std::int64_t step) {
+  const std::string plain = step_folder_name(step);
+  fs::path folder = root / plain;
+  for (int repetition = 2; fs::exists(fs::symlink_status(folder)); ++repetition) {
+    folder = root / (plain + "-" + std::to_string(repetition));
+  }
+  return folder;
+}
+
+bool is_valid(const fs::path& directory) {
+  try {
+    verify_checkpoint(directory);
+    return true;
+  } catch (const CheckpointError&) {
+    return false;
+  }
+}
+
+bool holds_only_its_own_files(const fs::path& directory) {
+  const nlohmann::json manifest = read_manifest(directory);
+  return std::all_of(fs::directory_iterator(directory), fs::directory_iterator(), [&](const auto& entry) {
+    const std::string name = entry.path().filename();
+    return name == manifest_file_name || manifest["files"].contains(name);
+  });
+}
+
+}  // namespace
+
+struct CheckpointWriter::Impl {
+  explicit Impl(const fs::path& given) : root(existing_directory(given)), lock(root) {
+    remove_left_overs(root);
+  }
+
+  fs::path temporary_path(const std::string& purpose) {
+    return root /
+           (".tmp-" + purpose + "-" + std::to_string(::getpid()) + "-" + std::to_string(++temporaries));
+  }
+
+  fs::path root;
+  DirectoryLock lock;
+  std::int64_t temporaries = 0;
+  fs::path saved;  // the newest folder that save() returned
+};
+
+CheckpointWriter::CheckpointWriter(fs::path root) : impl_(std::make_unique<Impl>(root)) {}
+
+CheckpointWriter::~CheckpointWriter() = default;
+
+const fs::path& CheckpointWriter::root() const { return impl_->root; }
+
+fs::path CheckpointWriter::save(const Checkpoint& checkpoint) {
+  const std::int64_t step = checkpoint.manifest.at("state").at("step");
+  const TemporaryPath folder(impl_->temporary_path(step_folder_name(step)));
+  std::error_code error;
+  fs::create_directory(folder.path(), error);
+  if (error) throw message::cannot_create_directory(folder.path(), error.value());
+
+  nlohmann::json files = nlohmann::json::object();
+  const auto write = [&](const std::string& name, const NamedTensors& tensors) {
+    const FileDigest digest = write_safetensors(folder.path() / name, {tensors});
+    files[name] = {{"size", digest.size}, {"crc32c", crc32c_text(digest.crc32c)}};
+  };
+  write(model_file_name, checkpoint.model);
+  if (!checkpoint.ema.empty()) write(ema_file_name, checkpoint.ema);
+  if (!checkpoint.optimizer.empty()) write(optimizer_file_name, checkpoint.optimizer);
+  write(rank_file_name(0), checkpoint.rank);
+
+  nlohmann::json manifest = checkpoint.manifest;
+  manifest["format_version"] = checkpoint_format_version;
+  manifest["files"] = std::move(files);
+  const std::string text = manifest_text(manifest);
+  OutputFile output(folder.path() / manifest_file_name);
+  output.write(text.data(), text.size());
+  output.finish();
+
+  sync_directory(folder.path());
+  const fs::path destination = free_step_folder(impl_->root, step);
+  rename_durably(folder.path(), destination);
+  impl_->saved = destination;
+  return destination;
+}
+
+void CheckpointWriter::name(const std::string& name, const fs::path& directory) {
+  const fs::path target = directory.filename();
+  assert(std::find(checkpoint_names.begin(), checkpoint_names.end(), name) != checkpoint_names.end());
+  assert(is_step_folder_name(target) && fs::is_directory(impl_->root / target));
+  const TemporaryPath link(impl_->temporary_path("link-" + name));
+  std::error_code error;
+  fs::create_directory_symlink(target, link.path(), error);
+  if (error) throw message::cannot_write_file(link.path(), error.value());
+  rename_durably(link.path(), impl_->root / name);
+}
+
+void CheckpointWriter::remove_name(const std::string& name) {
+  const fs::path link = impl_->root / name;
+  if (!fs::is_symlink(fs::symlink_status(link))) return;
+  remove_tree(link);
+  sync_directory(impl_->root);
+}
+
+void CheckpointWriter::retire(std::int64_t keep, const std::string& run_id) {
+  // What was just written stays, even if folders of an abandoned future of this run count as newer.
+  std::set<fs::path> protected_folders = {impl_->saved};
+  for (const char* name : checkpoint_names) {
+    std::error_code no_such_name;
+    protected_folders.insert(impl_->root / fs::read_symlink(impl_->root / name, no_such_name));
+  }
+  std::int64_t kept = 0;
+  bool kept_valid_one = false;
+  for (const auto& entry : list_checkpoints(impl_->root)) {
+    if (!entry.readable || entry.run_id != run_id) continue;
+    const bool wanted = kept++ < keep || protected_folders.contains(entry.directory);
+    if (!kept_valid_one && (entry.directory == impl_->saved || is_valid(entry.directory))) {
+      kept_valid_one = true;
+    } else if (!wanted && holds_only_its_own_files(entry.directory)) {
+      const TemporaryPath retired(impl_->temporary_path("retired-" + entry.directory.filename().string()));
+      rename_durably(entry.directory, retired.path());
+      remove_tree(retired.path());
+    }
+  }
+}
+
+}  // namespace lockstep
