@@ -243,6 +243,7 @@ struct TrainerCore::Impl {
   }
 
   void log_training(double gradient_norm) {
+    if (!parts.logger) return progress.log_totals.clear();
     std::vector<std::pair<std::string, double>> values;
     for (auto& [name, mean] : progress.log_totals.means()) values.emplace_back("train/" + name, mean);
     const auto& groups = optimizer.group_names();
