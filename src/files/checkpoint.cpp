@@ -71,7 +71,8 @@ FileDigest digest_of(const nlohmann::json& listed) {
 nlohmann::json verify_folder(const fs::path& directory) {
   nlohmann::json manifest = read_manifest(directory);
   for (const auto& [name, listed] : manifest["files"].items()) {
-    read_inside(directory / name, [&](const InputFile& file) { verify_digest(file, digest_of(listed)); });
+    const FileDigest expected = digest_of(listed);
+    read_inside(directory / name, [&expected](const InputFile& file) { verify_digest(file, expected); });
   }
   return manifest;
 }

@@ -1,6 +1,7 @@
 // Whole files as strings of bytes.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -18,6 +19,13 @@ inline std::string read_text(const std::filesystem::path& path) {
 inline void write_text(const std::filesystem::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text;
+  if (!file.flush()) throw std::runtime_error("cannot write " + path.string());
+}
+
+/// Replaces one byte in place; rewriting a file many times over costs a flush each time on some file systems.
+inline void write_byte(const std::filesystem::path& path, std::size_t offset, char byte) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(offset)).put(byte);
   if (!file.flush()) throw std::runtime_error("cannot write " + path.string());
 }
 
