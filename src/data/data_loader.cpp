@@ -4,6 +4,14 @@
 
 namespace lockstep::detail {
 
+void check_dataset_pointer(const void* dataset) {
+  if (dataset == nullptr) {
+    throw message::invalid_settings(
+        {"the data set is a null pointer; hand over the data set itself, or a "
+         "std::shared_ptr that holds one"});
+  }
+}
+
 void check_data_loader(const DataLoaderOptions& options, std::optional<std::size_t> dataset_size) {
   std::vector<std::string> problems;
   if (options.batch_size < 1) {
@@ -15,10 +23,11 @@ void check_data_loader(const DataLoaderOptions& options, std::optional<std::size
   }
   if (!problems.empty()) throw message::invalid_settings(problems);
   if (!dataset_size) throw message::dataset_without_size();
-  if (*dataset_size == 0) throw message::empty_dataset();
-  if (batches_per_epoch(static_cast<std::int64_t>(*dataset_size), options) == 0) {
+  const auto samples = static_cast<std::int64_t>(*dataset_size);
+  if (samples < 1) throw message::empty_dataset();
+  if (batches_per_epoch(samples, options) == 0) {
     throw message::invalid_settings({"drop_last with batch_size " + std::to_string(options.batch_size) +
-                                     " leaves no batch of " + std::to_string(*dataset_size) +
+                                     " leaves no batch of " + std::to_string(samples) +
                                      " samples; lower batch_size or unset drop_last"});
   }
 }

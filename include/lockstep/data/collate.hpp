@@ -34,13 +34,18 @@ concept HasOwnCollate = requires(std::vector<Sample> samples) {
 template <class Sample>
 auto collate_samples(std::vector<Sample> samples);
 
+/// Stands for the batch where a program is wrong, so that the sentence about it is the only error.
+struct NoBatch {};
+
 template <class Sample>
 struct Collation {
-  static void apply(const std::vector<Sample>&) {
+  // Deducing the result brings the sentence first, before errors about the use of such a batch.
+  static auto apply(const std::vector<Sample>&) {
     static_assert(
         sizeof(Sample) == 0,
         "lockstep: this sample type cannot be collated; write collate(std::vector<Sample>) in its own "
         "namespace, or give the DataLoader a collate functor");
+    return NoBatch{};
   }
 };
 

@@ -33,8 +33,6 @@ class LoadScope {
   c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
 };
 
-struct NoBatch {};
-
 template <class DatasetT, class Collate, class Get>
 auto collate_each(const Collate& collate, std::span<const std::int64_t> indices, Get get) {
   using Sample = std::remove_cvref_t<decltype(get(std::size_t{0}))>;
@@ -87,6 +85,9 @@ auto load_batch(DatasetT& dataset, const Collate& collate, const EpochSampler& s
     return NoBatch{};
   }
 }
+
+/// Errors: ConfigError `invalid-settings`.
+void check_dataset_pointer(const void* dataset);
 
 /// Errors: ConfigError `invalid-settings`, DataError `dataset-without-size`, `empty-dataset`.
 void check_data_loader(const DataLoaderOptions& options, std::optional<std::size_t> dataset_size);
@@ -158,6 +159,7 @@ class DataLoader {
 
   explicit DataLoader(std::shared_ptr<DatasetT> dataset, DataLoaderOptions options = {}, Collate collate = {})
       : dataset_(std::move(dataset)), options_(options), collate_(std::move(collate)) {
+    detail::check_dataset_pointer(dataset_.get());
     const std::optional<std::size_t> size = dataset_->size();
     detail::check_data_loader(options_, size);
     dataset_size_ = static_cast<std::int64_t>(*size);
