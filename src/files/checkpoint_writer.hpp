@@ -10,11 +10,11 @@
 
 namespace lockstep {
 
-/// Owns a checkpoint folder while it lives: creates it, locks it, removes left-over temporary folders of dead writers,
-/// saves, names and retires checkpoints.
+/// Owns a checkpoint folder while it lives: creates it, locks it, removes left-over temporary folders of dead
+/// writers, saves, names and retires checkpoints.
 ///
-/// Errors: FileError `checkpoint-directory-in-use`, `cannot-create-directory`, `cannot-write-file`. A failed save leaves
-/// every older checkpoint and every name as it was, and no temporary folder.
+/// Errors: FileError `checkpoint-directory-in-use`, `cannot-create-directory`, `cannot-write-file`. A failed
+/// save leaves every older checkpoint and every name as it was, and no temporary folder.
 class CheckpointWriter {
  public:
   explicit CheckpointWriter(std::filesystem::path root);
@@ -24,17 +24,19 @@ class CheckpointWriter {
 
   [[nodiscard]] const std::filesystem::path& root() const;
 
-  /// Writes a temporary folder, fsyncs every file and the folder, renames it, fsyncs the parent. Returns the folder.
+  /// Writes a temporary folder, fsyncs its files and itself, renames it, fsyncs its parent. Returns the
+  /// folder.
   std::filesystem::path save(const Checkpoint& checkpoint);
 
-  /// Points `last`, `best` or `final` to a folder that save() returned or that lies below root; atomic and durable.
+  /// Points `last`, `best` or `final` to a step folder in root(); atomic and durable.
   void name(const std::string& name, const std::filesystem::path& directory);
 
   /// Removes a name, if it is there.
   void remove_name(const std::string& name);
 
-  /// Keeps the `keep` newest checkpoints of this run besides the ones that have a name; removes older ones of the same
-  /// run_id, by renaming away first. Never the newest valid one, never what this library did not write.
+  /// Keeps the `keep` newest checkpoints of this run, and whatever has a name or was saved last; removes the
+  /// others of the same run_id, by renaming away first. Never the newest valid one of the run, never a folder
+  /// that holds a file of somebody else.
   void retire(std::int64_t keep, const std::string& run_id);
 
  private:
