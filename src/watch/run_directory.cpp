@@ -11,9 +11,11 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* lock_name = ".run.lock";
+
 int open_lock(const std::filesystem::path& directory) {
   create_directories_durably(directory);
-  return ::open((directory / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  return ::open((directory / lock_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 }
 
 }  // namespace
@@ -21,7 +23,7 @@ int open_lock(const std::filesystem::path& directory) {
 RunDirectory::RunDirectory(std::filesystem::path path) : path_(std::move(path)), lock_(open_lock(path_)) {
   if (lock_.get() >= 0 && ::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return;
   if (errno == EWOULDBLOCK) throw message::run_directory_in_use(path_);
-  throw message::cannot_write_file(path_ / ".lock", errno);
+  throw message::cannot_write_file(path_ / lock_name, errno);
 }
 
 void RunDirectory::replace_file(const std::string& name, const std::string& text) {

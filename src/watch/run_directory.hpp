@@ -8,8 +8,9 @@
 
 namespace lockstep {
 
-/// Creates the folder if it is absent and locks it while this object lives, by a file `.lock` in it that
-/// stays. Errors: FileError `run-directory-in-use`, `cannot-write-file`, `cannot-create-directory`.
+/// Creates the folder if it is absent and locks it while this object lives, by a file in it that stays. The
+/// lock is not the one of a checkpoint folder, so that both may be the same folder. Errors: FileError
+/// `run-directory-in-use`, `cannot-write-file`, `cannot-create-directory`.
 class RunDirectory {
  public:
   explicit RunDirectory(std::filesystem::path path);

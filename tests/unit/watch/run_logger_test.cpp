@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/posix_file.hpp"
 #include "lockstep/base/error.hpp"
 #include "lockstep/base/version.hpp"
 #include "support/catch.hpp"
@@ -108,6 +109,12 @@ CATCH_TEST_CASE("a run folder belongs to one logger at a time") {
     CATCH_REQUIRE(thrown_id<FileError>([&] { fixture.open(); }) == "run-directory-in-use");
   }
   auto logger = fixture.open();
+}
+
+CATCH_TEST_CASE("a run folder may be the folder of its checkpoints too") {
+  Fixture fixture;
+  auto logger = fixture.open();
+  CATCH_REQUIRE_NOTHROW(DirectoryLock(fixture.run_dir));
 }
 
 CATCH_TEST_CASE("a folder that cannot be created is an error") {
