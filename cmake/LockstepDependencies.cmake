@@ -1,6 +1,8 @@
-# The dependencies besides Torch: a target of the parent project, else an installed package, else the pinned sources.
+# The dependencies besides Torch: a target of the parent project, else an installed package, else the pinned
+# sources.
 
-option(LOCKSTEP_FETCH_DEPENDENCIES "Download and build what is not installed (never Torch)" ${PROJECT_IS_TOP_LEVEL})
+option(LOCKSTEP_FETCH_DEPENDENCIES "Download and build what is not installed (never Torch)"
+       ${PROJECT_IS_TOP_LEVEL})
 
 # A macro, since imported targets and package variables belong to the caller's directory.
 macro(lockstep_dependency package target repository tag)
@@ -10,8 +12,8 @@ macro(lockstep_dependency package target repository tag)
   if(NOT TARGET ${target})
     if(NOT LOCKSTEP_FETCH_DEPENDENCIES)
       message(FATAL_ERROR "lockstep needs ${package} and did not find it. Install it (Debian, Ubuntu: libfmt-dev "
-              "libspdlog-dev nlohmann-json3-dev catch2 libcli11-dev), name its folder with CMAKE_PREFIX_PATH, or let "
-              "CMake download it with -DLOCKSTEP_FETCH_DEPENDENCIES=ON.")
+              "libspdlog-dev nlohmann-json3-dev catch2 libcli11-dev), name its folder with CMAKE_PREFIX_PATH, or "
+              "let CMake download it with -DLOCKSTEP_FETCH_DEPENDENCIES=ON.")
     endif()
     message(STATUS "lockstep: ${package} is not installed, building ${tag} of ${repository}")
     include(FetchContent)

@@ -1,8 +1,9 @@
-# Finds LibTorch for this project, and for the projects that use its package: afterwards the target `torch` exists, or
-# LOCKSTEP_TORCH_PROBLEM says why it does not.
+# Finds LibTorch for this project, and for the projects that use its package: afterwards the target `torch`
+# exists, or LOCKSTEP_TORCH_PROBLEM says why it does not.
 #
-# Order: a target `torch` that is there already, what find_package() finds (Torch_DIR, CMAKE_PREFIX_PATH), the Torch of
-# the Python interpreter (Python3_EXECUTABLE, else python3 of the PATH).
+# Order: a target `torch` that is there already, what find_package() finds (Torch_DIR, CMAKE_PREFIX_PATH), the
+# Torch of the Python interpreter (Python3_EXECUTABLE, else python3 of the PATH). `cmake -P` on this file only
+# prints the folder of the TorchConfig.cmake that would be used.
 
 set(LOCKSTEP_TORCH_MINIMUM 2.11)
 unset(LOCKSTEP_TORCH_PROBLEM)
@@ -21,7 +22,8 @@ function(lockstep_torch_of_prefixes folder)
   endforeach()
 endfunction()
 
-# Sets `folder` to the place of TorchConfig.cmake in the Python package, or to "". Importing torch would take seconds.
+# Sets `folder` to the place of TorchConfig.cmake in the Python package, or to "". Importing torch would take
+# seconds.
 function(lockstep_torch_of_python folder)
   set(${folder} "" PARENT_SCOPE)
   set(python "${Python3_EXECUTABLE}")
@@ -32,16 +34,18 @@ function(lockstep_torch_of_python folder)
     return()
   endif()
   execute_process(
-    COMMAND "${python}" -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+    COMMAND "${python}" -c
+            "import importlib.util; print(importlib.util.find_spec('torch').submodule_search_locations[0])"
     OUTPUT_VARIABLE package OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE result)
   if(result EQUAL 0 AND EXISTS "${package}/share/cmake/Torch/TorchConfig.cmake")
     set(${folder} "${package}/share/cmake/Torch" PARENT_SCOPE)
   endif()
 endfunction()
 
-# Sets CUDA_TOOLKIT_ROOT_DIR to the toolkit of nvcc unless it is set: Torch's own search takes the folder above the
-# first `nvcc` of the PATH, which is wrong where that is a wrapper. A child process, to leave no CUDA targets behind.
-# Sets `usable` to whether Torch's CMake files accept the result, for they end the whole configuration if they do not.
+# Sets CUDA_TOOLKIT_ROOT_DIR to the toolkit of nvcc unless it is set: Torch's own search takes the folder
+# above the first `nvcc` of the PATH, which is wrong where that is a wrapper. A child process, to leave no
+# CUDA targets behind. Sets `usable` to whether Torch's CMake files accept the result, for they end the whole
+# configuration if they do not.
 function(lockstep_try_cuda_toolkit torch_folder usable)
   set(tried "${torch_folder};${CUDA_TOOLKIT_ROOT_DIR};${CMAKE_CUDA_COMPILER};${CMAKE_CXX_COMPILER}")
   if(NOT tried STREQUAL LOCKSTEP_TOOLKIT_TRIED)
@@ -61,16 +65,16 @@ function(lockstep_try_cuda_toolkit torch_folder usable)
       file(WRITE "${PROJECT_BINARY_DIR}/root" "${CUDA_TOOLKIT_ROOT_DIR}")
     ]])
     set(settings "")
-    foreach(name CMAKE_MAKE_PROGRAM CMAKE_CXX_COMPILER CMAKE_CUDA_COMPILER CMAKE_CUDA_HOST_COMPILER CUDAToolkit_ROOT
-            CUDA_TOOLKIT_ROOT_DIR CMAKE_PREFIX_PATH)
+    foreach(name CMAKE_MAKE_PROGRAM CMAKE_CXX_COMPILER CMAKE_CUDA_COMPILER CMAKE_CUDA_HOST_COMPILER
+            CUDAToolkit_ROOT CUDA_TOOLKIT_ROOT_DIR CMAKE_PREFIX_PATH)
       if(${name})
         string(REPLACE ";" "\\;" value "${${name}}")
         list(APPEND settings "-D${name}=${value}")
       endif()
     endforeach()
     execute_process(
-      COMMAND "${CMAKE_COMMAND}" -G "${CMAKE_GENERATOR}" -S "${probe}" -B "${probe}/build" "-DTorch_DIR=${torch_folder}"
-              ${settings}
+      COMMAND "${CMAKE_COMMAND}" -G "${CMAKE_GENERATOR}" -S "${probe}" -B "${probe}/build"
+              "-DTorch_DIR=${torch_folder}" ${settings}
       OUTPUT_FILE "${probe}/log" ERROR_FILE "${probe}/log" RESULT_VARIABLE result)
     set(root "")
     if(result EQUAL 0)
@@ -92,13 +96,18 @@ if(NOT TARGET torch)
   if(NOT lockstep_torch_folder)
     lockstep_torch_of_python(lockstep_torch_folder)
   endif()
+  if(CMAKE_SCRIPT_MODE_FILE)
+    execute_process(COMMAND ${CMAKE_COMMAND} -E echo "${lockstep_torch_folder}")
+    return()
+  endif()
 
   if(EXISTS "${lockstep_torch_folder}/../../../lib/libtorch_cuda.so" AND NOT TARGET torch::cudart)
     lockstep_try_cuda_toolkit("${lockstep_torch_folder}" lockstep_toolkit_usable)
     if(NOT lockstep_toolkit_usable)
-      message(STATUS "lockstep: Torch is a CUDA build and no CUDA toolkit suits it: going on without CUDA headers")
-      # Where this target exists, Torch's files look for no toolkit. It stands for the CUDA headers and libcudart,
-      # which nothing but direct calls to CUDA needs. Global, so that the parent's own find_package(Torch) works too.
+      message(STATUS "lockstep: no CUDA toolkit suits this CUDA build of Torch, going on without CUDA headers")
+      # Where this target exists, Torch's files look for no toolkit. It stands for the CUDA headers and
+      # libcudart, which nothing but direct calls to CUDA needs. Global, so that the parent's own
+      # find_package(Torch) works too.
       add_library(torch::cudart INTERFACE IMPORTED GLOBAL)
     endif()
     unset(lockstep_toolkit_usable)
@@ -107,7 +116,8 @@ if(NOT TARGET torch)
   if(lockstep_torch_folder)
     # Torch warns at each search that a static library is absent which its shared builds never ship.
     set(kineto_LIBRARY c10)
-    find_package(Torch ${LOCKSTEP_TORCH_MINIMUM} QUIET CONFIG PATHS "${lockstep_torch_folder}" NO_DEFAULT_PATH)
+    find_package(Torch ${LOCKSTEP_TORCH_MINIMUM} QUIET CONFIG
+                 PATHS "${lockstep_torch_folder}" NO_DEFAULT_PATH)
     unset(kineto_LIBRARY)
   endif()
   unset(lockstep_torch_folder)

@@ -1,4 +1,5 @@
-# Compiles PROGRAM without output, with its command from the compilation database DATABASE, and judges the result.
+# Compiles PROGRAM without output, with its command from the compilation database DATABASE, and judges the
+# result.
 
 file(READ "${DATABASE}" database)
 string(JSON count LENGTH "${database}")
