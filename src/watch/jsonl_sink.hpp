@@ -1,6 +1,6 @@
 // metrics.jsonl: every event of a run as one line of JSON.
 //
-//   {"event":"train","step":20,"epoch":0,"samples":2560,"time":1764449000.123,"values":{"train/loss":0.31},"text":""}
+//   {"event":"train","step":20,"epoch":0,"samples":2560,"time":1764449000.1,"values":{"lr":0.001},"text":""}
 //
 // `time` is in seconds since 1970. A line is one write(2) at the end of the file, so a crash tears at most
 // the last one. A torn line stays, closed off before the next: a reader skips lines that are no JSON.
