@@ -77,7 +77,8 @@ CATCH_TEST_CASE("a TrainConfig is read back with all its parts") {
                            .monitor = Monitor("validation/accuracy", {Direction::maximize, 4, 0.5, 2})};
   const json expected = json::parse(R"({"epochs": 9, "max_steps": 100, "log_every": 5,
       "evaluate_every": {"every": 50, "unit": "step"}, "checkpoint_every": null, "keep_checkpoints": 3,
-      "max_grad_norm": 0.1, "monitor": {"metric": "validation/accuracy", "direction": "maximize", "patience": 4,
+      "max_grad_norm": 0.1, "monitor": {"metric": "validation/accuracy", "direction": "maximize",
+      "patience": 4,
       "min_delta": 0.5, "start_epoch": 2}})");
   CATCH_REQUIRE(to_json(config) == expected);
   const TrainConfig again = from_json<TrainConfig>(expected);
