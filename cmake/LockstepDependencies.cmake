@@ -11,7 +11,8 @@ macro(lockstep_dependency package target repository tag)
   endif()
   if(NOT TARGET ${target})
     if(NOT LOCKSTEP_FETCH_DEPENDENCIES)
-      message(FATAL_ERROR "lockstep needs ${package} and did not find it. Install it (Debian, Ubuntu: libfmt-dev "
+      message(FATAL_ERROR
+              "lockstep needs ${package} and did not find it. Install it (Debian, Ubuntu: libfmt-dev "
               "libspdlog-dev nlohmann-json3-dev catch2 libcli11-dev), name its folder with CMAKE_PREFIX_PATH, or "
               "let CMake download it with -DLOCKSTEP_FETCH_DEPENDENCIES=ON.")
     endif()

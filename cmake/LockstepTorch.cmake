@@ -104,7 +104,7 @@ if(NOT TARGET torch)
   if(EXISTS "${lockstep_torch_folder}/../../../lib/libtorch_cuda.so" AND NOT TARGET torch::cudart)
     lockstep_try_cuda_toolkit("${lockstep_torch_folder}" lockstep_toolkit_usable)
     if(NOT lockstep_toolkit_usable)
-      message(STATUS "lockstep: no CUDA toolkit suits this CUDA build of Torch, going on without CUDA headers")
+      message(STATUS "lockstep: no CUDA toolkit suits this Torch, going on without CUDA headers")
       # Where this target exists, Torch's files look for no toolkit. It stands for the CUDA headers and
       # libcudart, which nothing but direct calls to CUDA needs. Global, so that the parent's own
       # find_package(Torch) works too.

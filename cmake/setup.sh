@@ -104,8 +104,8 @@ install_torch() {
   # shellcheck disable=SC2086
   install_python_packages $torch_requirement ||
     die "pip could not install Torch. Set LOCKSTEP_TORCH to what suits your machine, for example" \
-      "LOCKSTEP_TORCH='torch==2.13.0 --index-url URL' with the URL of PyTorch's CPU builds, or unpack LibTorch" \
-      "and name its folder in CMAKE_PREFIX_PATH."
+      "LOCKSTEP_TORCH='torch==2.13.0 --index-url URL' with the URL of PyTorch's CPU builds, or unpack" \
+      "LibTorch and name its folder in CMAKE_PREFIX_PATH."
 }
 
 test_python_has() {
