@@ -6,9 +6,12 @@ caller=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source cmake/setup.sh
 
-images=/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz
 find_system_packages dataset-fashion-mnist
-[ -e "$images" ] || die "the data set is absent: apt-get install dataset-fashion-mnist"
+case " $* " in
+  *" --data-dir"*) ;;
+  *) [ -d /usr/share/datasets/fashion-mnist ] ||
+    die "Fashion-MNIST is absent: apt-get install dataset-fashion-mnist, or name the folder of its files: --data-dir" ;;
+esac
 find_build_programs
 find_torch
 configure "$build_root/release" -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_BUILD_TESTS=OFF
