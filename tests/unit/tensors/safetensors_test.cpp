@@ -158,7 +158,7 @@ CATCH_TEST_CASE("Bits of numbers that are not finite are kept") {
 CATCH_TEST_CASE("Tensors that are views, negated in place or need gradients are written by their values") {
   const TemporaryDirectory directory;
   const auto base = torch::arange(24, torch::kFloat).reshape({4, 6}).requires_grad_();
-  const auto negated = at::imag(torch::complex(torch::zeros({3}), torch::tensor({1.f, 2.f, 3.f})).conj());
+  const auto negated = at::_neg_view(torch::tensor({1.f, 2.f, 3.f}));
   CATCH_REQUIRE(negated.is_neg());
   write_safetensors(directory.path() / "file", {{{"t", base.t()},
                                                  {"s", base.slice(1, 1, 6, 2)},
