@@ -1,0 +1,24 @@
+// The invariants of the training loop, to be checked for your own model, data and Step.
+//
+//     CATCH_TEST_CASE("our training resumes exactly") {
+//       CATCH_CHECK(lockstep::testing::check_resume(Digits()).difference == "");
+//     }
+//
+// Each function runs a case (see testing/case.hpp) several times and compares the runs: to the last bit,
+// check_accumulate excepted. What the case itself throws comes through. Needs no test framework; single
+// process.
+//
+//     check_accumulate   microbatches give the update of their concatenation
+//     check_resume       killed and resumed = not interrupted
+//     check_stop         stopped and resumed, or continued = not stopped
+//     check_evaluate     evaluating changes no training bit
+//     check_skip         an empty window changes nothing but the position in the data, a failed one nothing
+//     at all check_workers      the number of loader threads changes no bit check_observers    logging and
+//     saving change no bit check_schedule     the rate depends on the number of the update alone
+#pragma once
+
+#include "lockstep/testing/accumulation.hpp"
+#include "lockstep/testing/case.hpp"
+#include "lockstep/testing/disturbance.hpp"
+#include "lockstep/testing/interruption.hpp"
+#include "lockstep/testing/record.hpp"
