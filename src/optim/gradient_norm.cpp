@@ -1,8 +1,11 @@
 #include "lockstep/optim/gradient_norm.hpp"
 
 #include <ATen/core/Scalar.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/div.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/max.h>
 #include <ATen/ops/stack.h>
 
 #include <cmath>
@@ -39,10 +42,19 @@ double gradient_norm(const std::vector<at::Tensor>& gradients) {
 }
 
 double exact_gradient_norm(const std::vector<at::Tensor>& gradients) {
+  std::vector<at::Tensor> sizes;
+  for (const auto& gradient : gradients) {
+    if (gradient.numel() > 0) sizes.push_back(at::abs(gradient).max().to(at::kDouble));
+  }
+  // In units of the largest element no square can overflow, not even one of doubles.
+  const double unit = sizes.empty() ? 0 : at::stack(sizes).max().item<double>();
+  if (unit == 0 || !std::isfinite(unit)) return unit;
   std::vector<at::Tensor> norms;
   norms.reserve(gradients.size());
-  for (const auto& gradient : gradients) norms.push_back(at::linalg_vector_norm(gradient.to(at::kDouble), 2));
-  return combine(norms);
+  for (const auto& gradient : gradients) {
+    norms.push_back(at::linalg_vector_norm(at::div(gradient.to(at::kDouble), unit), 2));
+  }
+  return unit * combine(norms);
 }
 
 std::vector<std::string> not_finite(const NamedTensors& parameters) {
