@@ -231,6 +231,7 @@ void OptimizerAdapter::load(const OptimizerState& saved) {
   archive.write("state", state);
   archive.write("param_groups", groups);
   InputArchive input = reopen(archive);
+  optimizer_.state().clear();  // LibTorch keeps the state of parameters that the archive has none for
   optimizer_.load(input);
 }
 
