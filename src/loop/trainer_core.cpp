@@ -127,20 +127,38 @@ struct TrainerCore::Impl {
 
   // ---- checkpoints ----
 
-  void resume(const TrainOptions& options) {
-    const auto say = [this](const std::string& text) { warn(text); };
-    std::optional<LatestCheckpoint> found;
+  std::optional<LatestCheckpoint> find_checkpoint(const TrainOptions& options) {
+    if (!options.resume_from) return {};
     const int rank = parts.accelerator.rank();
     if (const auto& path = options.resume_from->path()) {
-      found = {.directory = *path, .checkpoint = read_checkpoint(*path, rank)};
-      found->directory = std::filesystem::canonical(*path);
-    } else {
-      found = read_latest_checkpoint(options.checkpoint_dir, rank, say);
+      Checkpoint checkpoint = read_checkpoint(*path, rank);
+      return LatestCheckpoint{.directory = std::filesystem::canonical(*path), .checkpoint = std::move(checkpoint)};
     }
-    if (!found) return;
+    return read_latest_checkpoint(options.checkpoint_dir, rank, [this](const std::string& text) { warn(text); });
+  }
 
+  /// A folder that holds another run, or a later state of this one, would mix two histories.
+  void refuse_foreign_checkpoints(const TrainOptions& options, const std::optional<LatestCheckpoint>& found) {
+    const bool explicit_path = options.resume_from && options.resume_from->path();
+    const auto own_run = found ? found->checkpoint.manifest.at("run_id").get<std::string>() : progress.run_id;
+    const auto own_state = found ? found->checkpoint.manifest.at("state") : to_json(progress.state);
+    for (const auto& entry : list_checkpoints(options.checkpoint_dir)) {
+      if (!entry.readable) continue;
+      if (entry.run_id != own_run) {
+        throw message::checkpoint_directory_not_empty(options.checkpoint_dir.string(), entry.directory.string());
+      }
+      const bool newer = std::pair(entry.step, entry.batches) >
+                         std::pair(own_state.at("step").get<std::int64_t>(), own_state.at("batches").get<std::int64_t>());
+      if (newer && explicit_path) {
+        throw message::newer_checkpoint_exists(options.checkpoint_dir.string(), entry.directory.string());
+      }
+    }
+  }
+
+  void resume(const LatestCheckpoint& found, const TrainOptions& options) {
     const auto given_schedule = progress.schedule;
-    progress = restore_checkpoint(live(), found->checkpoint, found->directory.string(), say);
+    progress = restore_checkpoint(live(), found.checkpoint, found.directory.string(),
+                                  [this](const std::string& text) { warn(text); });
     if (options.keep_schedule) {
       progress.schedule = given_schedule;
     } else if (given_schedule && progress.schedule != given_schedule) {
@@ -148,24 +166,8 @@ struct TrainerCore::Impl {
                                               to_json(*given_schedule).dump()));
     }
     if (!parts.source.exact_resume && progress.state.next_batch > 0) warn(message::warning_source_reread());
-    saved = Saved{position(), found->directory};
+    saved = Saved{position(), found.directory};
     resumed = true;
-  }
-
-  /// A folder that holds another run, or a later state of this one, would mix two histories.
-  void refuse_foreign_checkpoints(const TrainOptions& options) {
-    const bool explicit_path = options.resume_from && options.resume_from->path();
-    for (const auto& entry : list_checkpoints(options.checkpoint_dir)) {
-      if (!entry.readable) continue;
-      if (entry.run_id != progress.run_id) {
-        throw message::checkpoint_directory_not_empty(options.checkpoint_dir.string(), entry.directory.string());
-      }
-      const auto& s = progress.state;
-      const bool newer = std::pair(entry.step, entry.batches) > std::pair(s.step, s.batches);
-      if (newer && explicit_path) {
-        throw message::newer_checkpoint_exists(options.checkpoint_dir.string(), entry.directory.string());
-      }
-    }
   }
 
   struct Position {
@@ -186,10 +188,17 @@ struct TrainerCore::Impl {
     return here;
   }
 
+  /// Whether a folder of the writer's root holds this very state. Paths to one folder can differ, by links say.
+  bool is_saved() const {
+    std::error_code missing;
+    return saved && saved->position == position() &&
+           std::filesystem::equivalent(saved->directory.parent_path(), writer->root(), missing);
+  }
+
   /// Saves this state unless it is saved already, and gives it its names.
   void save(bool best, bool final) {
     if (!writer) return;
-    if (!saved || saved->position != position() || saved->directory.parent_path() != writer->root()) {
+    if (!is_saved()) {
       ++progress.save_index;
       const TrainState full = progress.state;
       progress.state = position().state;
@@ -365,8 +374,9 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options, 
   if (!options.checkpoint_dir.empty() && run.parts.accelerator.is_main_process()) {
     run.writer = std::make_unique<CheckpointWriter>(options.checkpoint_dir);
   }
-  if (options.resume_from) run.resume(options);
-  if (run.writer) run.refuse_foreign_checkpoints(options);
+  const auto found = run.find_checkpoint(options);
+  if (run.writer) run.refuse_foreign_checkpoints(options, found);
+  if (found) run.resume(*found, options);
   run.parts.module.train();
   run.meet(Phase::window, 0);
 

@@ -133,7 +133,8 @@ class Trainer {
   template <class Holder>
     requires requires(Holder& holder) { holder.ptr(); typename Holder::ContainedType; }
   static std::shared_ptr<Model> hold(Holder& holder) {
-    return hold(holder.ptr());
+    if (holder.is_empty()) throw message::null_model();
+    return holder.ptr();
   }
 
   Accelerator& accelerator_;
