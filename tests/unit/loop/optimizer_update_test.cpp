@@ -1,0 +1,169 @@
+#include "loop/optimizer_update.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "lockstep/base/error.hpp"
+#include "support/catch.hpp"
+
+using namespace lockstep;
+using Catch::Matchers::Contains;
+
+namespace {
+
+/// Parameters `a` and `b` (and more on request) with SGD of rate 1, and a window to put gradients into.
+struct Update {
+  explicit Update(std::int64_t count = 2, torch::optim::SGDOptions options = {1.0}) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      parameters.emplace_back(std::string(1, static_cast<char>('a' + i)), torch::zeros({2}).requires_grad_());
+    }
+    std::vector<at::Tensor> tensors;
+    for (const auto& parameter : parameters) tensors.push_back(parameter.second);
+    optimizer.emplace(tensors, options);
+    adapter.emplace(*optimizer, parameters);
+  }
+
+  /// Adds a microbatch whose gradient of parameter i is `gradients[i]` for each element.
+  void add(const std::vector<float>& gradients, std::int64_t samples) {
+    auto loss = torch::zeros({});
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      // By a hook, so that the loss stays finite whatever the gradient.
+      const auto value = gradients[i];
+      auto copy = parameters[i].second.clone();
+      copy.register_hook(
+          [value](const at::Tensor& gradient) { return torch::full_like(gradient, value) * gradient; });
+      loss = loss + copy.sum();
+    }
+    window.add({.loss = loss, .num_samples = samples});
+  }
+
+  UpdateOutcome run(std::optional<double> max_grad_norm = {}, WeightAverage* average = nullptr) {
+    return optimizer_update(window, window.samples(), *adapter, average, max_grad_norm);
+  }
+
+  [[nodiscard]] float value(std::size_t parameter) const {
+    return parameters[parameter].second[0].item<float>();
+  }
+
+  NamedTensors parameters;
+  std::optional<torch::optim::SGD> optimizer;
+  std::optional<OptimizerAdapter> adapter;
+  AccumulationWindow window{8, 0, {.update = 4}};
+};
+
+}  // namespace
+
+CATCH_TEST_CASE("the optimizer gets the mean gradient over the window's samples") {
+  Update update;
+  update.add({1, 2}, 3);
+  update.add({5, 2}, 1);
+  const auto outcome = update.run();
+  CATCH_CHECK(outcome.result == UpdateResult::applied);
+  CATCH_CHECK(update.value(0) == -2.0f);
+  CATCH_CHECK(update.value(1) == -2.0f);
+  CATCH_CHECK(outcome.gradient_norm == Approx(4.0));
+}
+
+CATCH_TEST_CASE("other ranks' samples are in the denominator") {
+  Update update;
+  update.add({4, 4}, 2);
+  (void)optimizer_update(update.window, 8, *update.adapter, nullptr, {});
+  CATCH_CHECK(update.value(0) == -1.0f);
+}
+
+CATCH_TEST_CASE("the norm is the one before clipping, and the clipped gradient has the given norm") {
+  Update update;
+  update.add({3, 4}, 1);
+  const auto outcome = update.run(0.5);
+  const double norm = std::sqrt(2 * 9 + 2 * 16);
+  CATCH_CHECK(outcome.gradient_norm == Approx(norm));
+  CATCH_CHECK(update.value(0) == Approx(-3 * 0.5 / norm).epsilon(1e-6));
+  CATCH_CHECK(update.value(1) == Approx(-4 * 0.5 / norm).epsilon(1e-6));
+}
+
+CATCH_TEST_CASE("a gradient below the limit is not changed by a bit") {
+  Update update;
+  update.add({0.1f, 0.7f}, 1);
+  (void)update.run(100.0);
+  CATCH_CHECK(update.value(0) == -0.1f);
+  CATCH_CHECK(update.value(1) == -0.7f);
+}
+
+CATCH_TEST_CASE("clipping follows torch.nn.utils.clip_grad_norm_ to a relative 1e-6") {
+  torch::manual_seed(6);
+  Update ours, theirs;
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto gradient = torch::randn({2}) * 10;
+    ours.parameters[i].second.mutable_grad() = gradient.clone();
+    theirs.parameters[i].second.mutable_grad() = gradient.clone();
+  }
+  const double norm =
+      torch::nn::utils::clip_grad_norm_({theirs.parameters[0].second, theirs.parameters[1].second}, 1.0);
+  theirs.optimizer->step();
+
+  AccumulationWindow window(1, 1, {});
+  const auto outcome = optimizer_update(window, 1, *ours.adapter, nullptr, 1.0);
+  CATCH_CHECK(outcome.gradient_norm == Approx(norm).epsilon(1e-6));
+  for (std::size_t i = 0; i < 2; ++i) {
+    CATCH_CHECK(torch::allclose(ours.parameters[i].second, theirs.parameters[i].second, 1e-6, 0));
+  }
+}
+
+CATCH_TEST_CASE("a window without samples is skipped and changes nothing") {
+  Update update(2, torch::optim::SGDOptions(1).weight_decay(1));
+  {
+    const torch::NoGradGuard no_grad;
+    update.parameters[0].second.fill_(3);
+  }
+  update.window.add({.loss = {}, .num_samples = 0});
+  WeightAverage average(0.5, update.parameters);
+  const auto outcome = update.run(1.0, &average);
+  CATCH_CHECK(outcome.result == UpdateResult::skipped_empty);
+  CATCH_CHECK(update.value(0) == 3.0f);
+  CATCH_CHECK_FALSE(average.started());
+}
+
+CATCH_TEST_CASE("parameters without a gradient are left alone, decay included") {
+  Update update(2, torch::optim::SGDOptions(1).weight_decay(0.5));
+  {
+    const torch::NoGradGuard no_grad;
+    for (const auto& parameter : update.parameters) parameter.second.fill_(2);
+  }
+  update.add({1}, 1);
+  CATCH_CHECK(update.run().result == UpdateResult::applied);
+  CATCH_CHECK(update.value(0) == 2.0f - (1.0f + 0.5f * 2.0f));
+  CATCH_CHECK(update.value(1) == 2.0f);
+}
+
+CATCH_TEST_CASE("a gradient that is not finite names the first bad parameters and changes nothing") {
+  using Limits = std::numeric_limits<float>;
+  const float bad = GENERATE(Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN());
+  Update update(8, torch::optim::SGDOptions(1).momentum(0.9));
+  update.add({1, bad, 1, bad, bad, bad, bad, bad}, 1);
+  WeightAverage average(0.5, update.parameters);
+  CATCH_CHECK_THROWS_AS(update.run({}, &average), NonFiniteError);
+  CATCH_CHECK_THROWS_WITH(update.run(1.0, &average), Contains("[non-finite-gradient]") &&
+                                                         Contains("gradient of b, d, e, f, g and 1 more") &&
+                                                         Contains("at update 4, rank 0"));
+  for (std::size_t i = 0; i < 8; ++i) CATCH_CHECK(update.value(i) == 0.0f);
+  CATCH_CHECK(update.optimizer->state().empty());
+  CATCH_CHECK_FALSE(average.started());
+}
+
+CATCH_TEST_CASE("finite gradients whose squares overflow are no error, and are clipped by their exact norm") {
+  Update update;
+  update.add({1e25f, 1e25f}, 1);
+  const auto outcome = update.run(2.0);
+  CATCH_CHECK(outcome.result == UpdateResult::applied);
+  CATCH_CHECK(outcome.gradient_norm == Approx(2e25).epsilon(1e-6));
+  CATCH_CHECK(update.value(0) == Approx(-1.0).epsilon(1e-6));
+}
+
+CATCH_TEST_CASE("the average moves after the optimizer's step, from the weights before it") {
+  Update update;
+  WeightAverage average(0.75, update.parameters);
+  update.add({4, 8}, 1);
+  (void)update.run({}, &average);
+  CATCH_CHECK(average.named()[0].second[0].item<float>() == -1.0f);
+  CATCH_CHECK(average.named()[1].second[0].item<float>() == -2.0f);
+}

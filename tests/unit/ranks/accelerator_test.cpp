@@ -1,0 +1,38 @@
+#include "lockstep/ranks/accelerator.hpp"
+
+#include "lockstep/base/error.hpp"
+#include "support/catch.hpp"
+#include "support/throws.hpp"
+
+using namespace lockstep;
+using test::thrown_id;
+
+CATCH_TEST_CASE("an Accelerator seeds Torch's generator") {
+  Accelerator first({.seed = 3, .device = at::kCPU});
+  const auto drawn = torch::rand({4});
+  Accelerator second({.seed = 3, .device = at::kCPU});
+  CATCH_CHECK(torch::equal(torch::rand({4}), drawn));
+  torch::manual_seed(3);
+  CATCH_CHECK(torch::equal(torch::rand({4}), drawn));
+}
+
+CATCH_TEST_CASE("an Accelerator without a device takes CUDA where there is some") {
+  const Accelerator accelerator;
+  CATCH_CHECK(accelerator.device().is_cuda() == torch::cuda::is_available());
+  CATCH_CHECK(accelerator.placement().floating == torch::kFloat);
+  CATCH_CHECK(accelerator.is_main_process());
+  CATCH_CHECK(accelerator.world_size() == 1);
+}
+
+CATCH_TEST_CASE("the precision decides the type that batches and parameters get") {
+  const Accelerator accelerator({.precision = Precision::fp64, .device = at::kCPU});
+  CATCH_CHECK(accelerator.placement().floating == torch::kDouble);
+  CATCH_CHECK(accelerator.placement().device == at::kCPU);
+}
+
+CATCH_TEST_CASE("an Accelerator that cannot be is refused") {
+  CATCH_CHECK(thrown_id<ConfigError>([] { Accelerator({.gradient_accumulation_steps = 0}); }) ==
+              "invalid-settings");
+  CATCH_CHECK(thrown_id<ConfigError>([] { Accelerator({.device = at::Device(at::kCUDA, 99)}); }) ==
+              "device-not-available");
+}
