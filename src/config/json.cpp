@@ -253,23 +253,23 @@ nlohmann::json to_json(const WarmupDecay& schedule) { return encode(schedule); }
 nlohmann::json to_json(const TrainConfig& config) { return encode(config); }
 
 template <>
-Interval from_json<Interval>(const json& value, const Pointer& where) {
+Interval read_json<Interval>(const json& value, const Pointer& where) {
   return decode<Interval>(value, where);
 }
 template <>
-Monitor from_json<Monitor>(const json& value, const Pointer& where) {
+Monitor read_json<Monitor>(const json& value, const Pointer& where) {
   return decode<Monitor>(value, where);
 }
 template <>
-TrainState from_json<TrainState>(const json& value, const Pointer& where) {
+TrainState read_json<TrainState>(const json& value, const Pointer& where) {
   return decode<TrainState>(value, where);
 }
 template <>
-WarmupDecay from_json<WarmupDecay>(const json& value, const Pointer& where) {
+WarmupDecay read_json<WarmupDecay>(const json& value, const Pointer& where) {
   return decode<WarmupDecay>(value, where);
 }
 template <>
-TrainConfig from_json<TrainConfig>(const json& value, const Pointer& where) {
+TrainConfig read_json<TrainConfig>(const json& value, const Pointer& where) {
   return decode<TrainConfig>(value, where);
 }
 

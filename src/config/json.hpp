@@ -25,19 +25,19 @@ nlohmann::json to_json(const TrainConfig& config);
 
 /// Reads a value that stands at `where` in its document. An Interval may also be given as text, "1 epoch".
 template <class T>
-T from_json(const nlohmann::json& json,
+T read_json(const nlohmann::json& json,
             const nlohmann::json::json_pointer& where = nlohmann::json::json_pointer());
 
 template <>
-Interval from_json<Interval>(const nlohmann::json& json, const nlohmann::json::json_pointer& where);
+Interval read_json<Interval>(const nlohmann::json& json, const nlohmann::json::json_pointer& where);
 template <>
-Monitor from_json<Monitor>(const nlohmann::json& json, const nlohmann::json::json_pointer& where);
+Monitor read_json<Monitor>(const nlohmann::json& json, const nlohmann::json::json_pointer& where);
 template <>
-TrainState from_json<TrainState>(const nlohmann::json& json, const nlohmann::json::json_pointer& where);
+TrainState read_json<TrainState>(const nlohmann::json& json, const nlohmann::json::json_pointer& where);
 template <>
-WarmupDecay from_json<WarmupDecay>(const nlohmann::json& json, const nlohmann::json::json_pointer& where);
+WarmupDecay read_json<WarmupDecay>(const nlohmann::json& json, const nlohmann::json::json_pointer& where);
 template <>
-TrainConfig from_json<TrainConfig>(const nlohmann::json& json, const nlohmann::json::json_pointer& where);
+TrainConfig read_json<TrainConfig>(const nlohmann::json& json, const nlohmann::json::json_pointer& where);
 
 /// "nan", "inf" or "-inf" for a value that is not finite.
 std::string non_finite_name(double value);

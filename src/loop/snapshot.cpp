@@ -143,13 +143,13 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
     Progress progress;
     progress.run_id = manifest.at("run_id").get<std::string>();
     progress.save_index = manifest.at("save_index").get<std::int64_t>();
-    progress.state = from_json<TrainState>(manifest.at("state"), json::json_pointer("/state"));
+    progress.state = read_json<TrainState>(manifest.at("state"), json::json_pointer("/state"));
     progress.loss_unit = manifest.at("loss_unit").get<std::int64_t>();
     progress.evaluated = manifest.at("evaluated").get<bool>();
     progress.evaluation_pending = manifest.at("evaluation_pending").get<bool>();
     if (const json& schedule = manifest.at("schedule"); !schedule.is_null()) {
       progress.schedule =
-          from_json<WarmupDecay>(schedule.at("warmup_decay"), json::json_pointer("/schedule/warmup_decay"));
+          read_json<WarmupDecay>(schedule.at("warmup_decay"), json::json_pointer("/schedule/warmup_decay"));
     }
     for (const auto& [name, tensor] : checkpoint.rank) {
       if (!name.starts_with(log_prefix)) continue;

@@ -36,26 +36,26 @@ InputArchive reopen(OutputArchive& archive) {
   return result;
 }
 
-json to_json(const c10::IValue& value, const std::string& where) {
+json json_of(const c10::IValue& value, const std::string& where) {
   if (value.isInt()) return value.toInt();
   if (value.isBool()) return value.toBool();
   if (value.isDouble()) return value.toDouble();
   if (value.isNone()) return nullptr;
   if (value.isTuple()) {
     auto list = json::array();
-    for (const auto& element : value.toTupleRef().elements()) list.push_back(to_json(element, where));
+    for (const auto& element : value.toTupleRef().elements()) list.push_back(json_of(element, where));
     return list;
   }
   throw message::optimizer_state_not_saved(where, value.tagKind());
 }
 
-c10::IValue from_json(const json& value) {
+c10::IValue to_ivalue(const json& value) {
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_number_integer()) return value.get<std::int64_t>();
   if (value.is_number()) return value.get<double>();
   if (value.is_array()) {
     std::vector<c10::IValue> elements;
-    for (const auto& element : value) elements.push_back(from_json(element));
+    for (const auto& element : value) elements.push_back(to_ivalue(element));
     return c10::ivalue::Tuple::create(std::move(elements));
   }
   return {};
@@ -66,7 +66,7 @@ json options_of(InputArchive& options, const std::string& where) {
   for (const auto& key : options.keys()) {
     c10::IValue value;
     options.read(key, value);
-    result[key] = to_json(value, where + "/" + key);
+    result[key] = json_of(value, where + "/" + key);
   }
   return result;
 }
@@ -160,7 +160,7 @@ OptimizerState OptimizerAdapter::state() const {
         if (value.isTensor()) {
           result.tensors.emplace_back(name, value.toTensor());
         } else {
-          scalars[field] = to_json(value, name);
+          scalars[field] = json_of(value, name);
         }
       }
       result.description["state"][names_[i][j]] = std::move(scalars);
@@ -211,7 +211,7 @@ void OptimizerAdapter::load(const OptimizerState& saved) {
     const auto& saved_group = description.at("groups").at(i);
     OutputArchive group(archive.compilation_unit());
     OutputArchive options(archive.compilation_unit());
-    for (const auto& [option, value] : saved_group.at("options").items()) options.write(option, from_json(value));
+    for (const auto& [option, value] : saved_group.at("options").items()) options.write(option, to_ivalue(value));
     group.write("params/size", at::tensor(static_cast<std::int64_t>(names_[i].size())));
     for (std::size_t j = 0; j < names_[i].size(); ++j) {
       const auto& name = names_[i][j];
@@ -219,7 +219,7 @@ void OptimizerAdapter::load(const OptimizerState& saved) {
       group.write("params/" + std::to_string(j), c10::IValue(parameter_key));
       if (!description.at("state").contains(name)) continue;
       OutputArchive fields(archive.compilation_unit());
-      for (const auto& [field, value] : description.at("state").at(name).items()) fields.write(field, from_json(value));
+      for (const auto& [field, value] : description.at("state").at(name).items()) fields.write(field, to_ivalue(value));
       const auto device = optimizer_.param_groups()[i].params()[j].device();
       for (const auto& [field, tensor] : fields_of[name]) fields.write(field, c10::IValue(tensor.to(device)));
       state.write(parameter_key, fields);

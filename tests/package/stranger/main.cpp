@@ -1,13 +1,30 @@
-// Uses one function of the part without Torch and, through its header, one type of Torch's.
-#include <ATen/ops/ones.h>
+// Trains a straight line through points of y = 2x + 1 and exports it.
+#include <lockstep/lockstep.hpp>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
+#include <cmath>
+#include <filesystem>
 #include <iostream>
-#include <lockstep/base/version.hpp>
-#include <lockstep/config/train_config.hpp>
 
-int main() {
-  const bool config_is_checked = !lockstep::problems(lockstep::TrainConfig{.epochs = -1}).empty();
-  const bool torch_runs = at::ones({2, 2}).sum().item<double>() == 4.0;
-  std::cout << "lockstep " << LOCKSTEP_VERSION << '\n';
-  return config_is_checked && torch_runs ? 0 : 1;
+int main(int, char** argv) {
+  lockstep::Accelerator accelerator({.device = at::kCPU});
+  torch::nn::Linear line(1, 1);
+  lockstep::GroupedOptimizer<torch::optim::SGD> optimizer(lockstep::weight_decay_groups(*line, 0.0),
+                                                          torch::optim::SGDOptions(0.5));
+  const auto x = torch::linspace(-1, 1, 64).unsqueeze(1);
+  lockstep::DataLoader loader(lockstep::TensorDataset(x, 2 * x + 1), {.batch_size = 8, .shuffle = true});
+  auto step = [](torch::nn::LinearImpl& model, const lockstep::Example& batch) -> lockstep::StepOutput {
+    return {.loss = (model.forward(batch.data) - batch.target).square().mean(),
+            .num_samples = batch.target.size(0)};
+  };
+  lockstep::Trainer trainer(accelerator, line, optimizer, loader, step);
+  const lockstep::TrainState state = trainer.train({.epochs = 20});
+  trainer.save_model(std::filesystem::path(argv[0]).parent_path() / "line.safetensors");
+
+  const double slope = line->weight.item<double>();
+  const double offset = line->bias.item<double>();
+  std::cout << "lockstep " << LOCKSTEP_VERSION << ": " << state.step << " updates, y = " << slope << " x + " << offset
+            << '\n';
+  return state.step == 160 && std::abs(slope - 2) < 1e-3 && std::abs(offset - 1) < 1e-3 ? 0 : 1;
 }

@@ -15,14 +15,14 @@ namespace {
 
 template <class T>
 T reread(const T& value) {
-  return from_json<T>(json::parse(to_json(value).dump()));
+  return read_json<T>(json::parse(to_json(value).dump()));
 }
 
 /// The text of the `invalid-json-field` error of reading `document` as a T.
 template <class T>
 std::string complaint(const json& document) {
   try {
-    (void)from_json<T>(document);
+    (void)read_json<T>(document);
   } catch (const ConfigError& error) {
     return error.id() == "invalid-json-field" ? error.what() : "";
   }
@@ -81,7 +81,7 @@ CATCH_TEST_CASE("a TrainConfig is read back with all its parts") {
       "patience": 4,
       "min_delta": 0.5, "start_epoch": 2}})");
   CATCH_REQUIRE(to_json(config) == expected);
-  const TrainConfig again = from_json<TrainConfig>(expected);
+  const TrainConfig again = read_json<TrainConfig>(expected);
   CATCH_REQUIRE(to_json(again) == expected);
   CATCH_REQUIRE(again.monitor == config.monitor);
   CATCH_REQUIRE(again.max_grad_norm == config.max_grad_norm);
@@ -89,7 +89,7 @@ CATCH_TEST_CASE("a TrainConfig is read back with all its parts") {
 }
 
 CATCH_TEST_CASE("an Interval may be given as text") {
-  CATCH_REQUIRE(from_json<Interval>("2 epochs") == Interval{2, Interval::Unit::epoch});
+  CATCH_REQUIRE(read_json<Interval>("2 epochs") == Interval{2, Interval::Unit::epoch});
   CATCH_REQUIRE(complaint<Interval>("2 days").find("\"2 days\"") != std::string::npos);
 }
 
@@ -115,7 +115,7 @@ CATCH_TEST_CASE("numbers that are not finite are written as strings") {
 CATCH_TEST_CASE("a whole number is a double too, but a fraction is no count") {
   json schedule = to_json(WarmupDecay{.total_steps = 10});
   schedule["start_factor"] = 1;
-  CATCH_REQUIRE(from_json<WarmupDecay>(schedule).start_factor == 1.0);
+  CATCH_REQUIRE(read_json<WarmupDecay>(schedule).start_factor == 1.0);
   schedule["total_steps"] = 10.0;
   CATCH_REQUIRE(complaint<WarmupDecay>(schedule).find("\"/total_steps\" is 10.0") != std::string::npos);
 }
@@ -162,7 +162,7 @@ CATCH_TEST_CASE("an unknown word is refused with the words that are known") {
 
 CATCH_TEST_CASE("a pointer starts where the value stands in its document") {
   try {
-    (void)from_json<TrainState>(json::object(), json::json_pointer("/state"));
+    (void)read_json<TrainState>(json::object(), json::json_pointer("/state"));
     CATCH_FAIL("an empty object was read as a state");
   } catch (const ConfigError& error) {
     CATCH_REQUIRE(std::string(error.what()).find("\"/state/epoch\"") != std::string::npos);
