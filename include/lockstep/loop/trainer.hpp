@@ -40,6 +40,8 @@ struct TrainerOptions {
 template <class Model, class Source, class Step>
 class Trainer {
   static_assert(detail::ModuleOf<Model>::ok, "lockstep: the model must be a torch::nn::Module");
+  static_assert(BatchRange<Source>,
+                "lockstep: batches are read from a DataLoader or a range with begin() and end()");
   // An alias, because a static data member would not be instantiated with the class.
   using Checked = std::bool_constant<check_step<Step, Model, batch_t<Source>>()>;
 
