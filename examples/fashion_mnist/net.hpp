@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-/// Two convolutions, each with batch norm and pooling, then two linear layers with dropout; 215,000
+/// Two convolutions, each with pooling and batch norm, then two linear layers with dropout; 215,000
 /// parameters.
 struct Net : torch::nn::Module {
   Net() {
@@ -21,8 +21,8 @@ struct Net : torch::nn::Module {
     };
     layers = register_module(
         "layers",
-        nn::Sequential(convolution(1, 16), nn::BatchNorm2d(16), nn::ReLU(), nn::MaxPool2d(2),
-                       convolution(16, 32), nn::BatchNorm2d(32), nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(),
+        nn::Sequential(convolution(1, 16), nn::MaxPool2d(2), nn::BatchNorm2d(16), nn::ReLU(),
+                       convolution(16, 32), nn::MaxPool2d(2), nn::BatchNorm2d(32), nn::ReLU(), nn::Flatten(),
                        nn::Linear(32 * 7 * 7, 128), nn::ReLU(), nn::Dropout(0.25), nn::Linear(128, 10)));
   }
 
