@@ -8,6 +8,8 @@
 mkdir -p "${LOCKSTEP_BUILD_DIR:-build}"
 build_root=$(cd "${LOCKSTEP_BUILD_DIR:-build}" && pwd)
 export PATH=$build_root/bin:$PATH
+# Torch's threads would spin while they wait for each other, which on a busy machine costs many times the work.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 venv=$build_root/venv
 torch_requirement=${LOCKSTEP_TORCH:-torch==2.13.0}
 

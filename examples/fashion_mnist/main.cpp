@@ -104,8 +104,7 @@ int run(const Options& options) {
       result["validation/loss"] = validated.at("loss");
       result["validation/accuracy"] = validated.at("accuracy");
       ls::Evaluator test(accelerator, {{"test", test_loader}}, step);
-      const auto tested = test.run(*load_net(weights_file, accelerator.placement())).at("test");
-      result["test/accuracy"] = tested.at("accuracy");
+      result["test/accuracy"] = trainer.evaluate(test, ls::Weights::ema).at("test").at("accuracy");
     }
     logger.info("the averaged weights are in " + weights_file.string());
   }

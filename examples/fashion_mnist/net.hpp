@@ -3,13 +3,7 @@
 
 #include <torch/torch.h>
 
-#include <filesystem>
-#include <lockstep/data/batch.hpp>
-#include <lockstep/files/weights_file.hpp>
-#include <lockstep/tensors/module_state.hpp>
-#include <map>
-#include <memory>
-#include <string>
+#include <cstdint>
 
 /// Two convolutions, each with pooling and batch norm, then two linear layers with dropout; 215,000
 /// parameters.
@@ -31,16 +25,3 @@ struct Net : torch::nn::Module {
 
   torch::nn::Sequential layers{nullptr};
 };
-
-/// The network with the weights of a file that Trainer::save_model() wrote. Throws std::out_of_range for a
-/// tensor that the file lacks, besides the errors of lockstep::load_weights().
-inline std::shared_ptr<Net> load_net(const std::filesystem::path& path,
-                                     const lockstep::Placement& placement) {
-  const torch::NoGradGuard no_grad;
-  const lockstep::NamedTensors weights = lockstep::load_weights(path);
-  const std::map<std::string, torch::Tensor> by_name(weights.begin(), weights.end());
-  auto net = std::make_shared<Net>();
-  for (auto& [name, tensor] : lockstep::module_state(*net)) tensor.copy_(by_name.at(name));
-  lockstep::place_module(*net, placement.device, placement.floating.value_or(torch::kFloat));
-  return net;
-}

@@ -113,8 +113,13 @@ class Trainer {
   /// Errors: ConfigError `no-evaluator`, `no-averaged-weights`.
   EvaluationResults evaluate(Weights weights = Weights::raw) {
     if (!evaluator_) throw message::no_evaluator();
+    return evaluate(*evaluator_, weights);
+  }
+
+  /// The same with another Evaluator, over test sets for example.
+  EvaluationResults evaluate(ModelEvaluator<Model>& evaluator, Weights weights = Weights::raw) {
     const auto swap = core_.use(weights);
-    return evaluator_->run(*model_);
+    return evaluator.run(*model_);
   }
 
   /// The current weights and buffers by name; they share storage with the model where they can.
