@@ -126,7 +126,8 @@ template <Case C>
       Record before = without(run.record(), "generator");
 
       StopRequest stop;
-      const bool one_microbatch = std::min(window, run.train_loader().size()) == 1;
+      const auto left_in_epoch = run.train_loader().size() - run.trainer().state().next_batch;
+      const bool one_microbatch = std::min(window, left_in_epoch) == 1;
       const auto first = run.microbatches() + 1;
       run.set_intercept([&, lost = kind](std::int64_t microbatch, const auto& step) {
         stop.request("a test of an invariant");  // one window is enough

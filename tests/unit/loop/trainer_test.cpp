@@ -453,6 +453,29 @@ CATCH_TEST_CASE("an epoch of empty windows is passed through without an update a
   CATCH_CHECK(run.w() == -1.0);
 }
 
+CATCH_TEST_CASE("a skipped window leaves no trace in buffers, weights, average or schedule") {
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .device = at::kCPU});
+  torch::nn::BatchNorm1d model(1);
+  torch::optim::SGD optimizer(model->parameters(),
+                              torch::optim::SGDOptions(1).momentum(0.9).weight_decay(0.1));
+  const Batches source(4, torch::tensor({{1.0f}, {2.0f}}));
+  std::int64_t calls = 0;
+  const auto step = [&](torch::nn::BatchNorm1dImpl& net, const at::Tensor& x) -> StepOutput {
+    return {.loss = net.forward(x).square().mean(), .num_samples = ++calls > 2 ? 0 : 2};
+  };
+  Trainer trainer(accelerator, model, optimizer, source, step, {.ema_decay = 0.5});
+  trainer.set_scheduler({.total_steps = 4, .decay = WarmupDecay::Decay::linear});
+  const auto look = [&] { return sha256(trainer.weights()) + sha256(trainer.weights(Weights::ema)); };
+  CATCH_REQUIRE(trainer.train({.epochs = 1, .max_steps = 1}).batches == 2);
+  const auto before = look();
+  const auto state = trainer.train({.epochs = 1});
+  CATCH_CHECK(state.batches == 4);
+  CATCH_CHECK(state.step == 1);
+  CATCH_CHECK(calls == 4);
+  CATCH_CHECK(look() == before);
+  CATCH_CHECK(model->num_batches_tracked.item<std::int64_t>() == 2);
+}
+
 // ---- the log and the weights file ----
 
 CATCH_TEST_CASE("a run tells its story in order") {

@@ -1,0 +1,47 @@
+#include "invariants/cases.hpp"
+
+namespace lockstep::test {
+namespace {
+
+CATCH_TEMPLATE_TEST_CASE("microbatches give the update of their concatenation", "", Follow, Ledger, SmoothMlp,
+                         Cnn) {
+  CATCH_CHECK(testing::check_accumulate(TestType()).difference == "");
+}
+
+CATCH_TEST_CASE("microbatches give the update of their concatenation in single precision too") {
+  const auto finding = testing::check_accumulate(Cnn(), {.precision = Precision::fp32, .tolerance = 1e-4});
+  CATCH_CHECK(finding.difference == "");
+}
+
+CATCH_TEST_CASE("the weight is the mean of its window's targets, however they are cut") {
+  testing::CaseRun<Follow> run(Follow(), Follow().settings());
+  auto config = Follow().settings().config;
+  config.max_steps = 1;
+  run.train(config);
+  CATCH_CHECK(run.model().value() == (1.0 + 2 + 3 + 4) / 4);
+  config.max_steps = 2;
+  run.train(config);
+  CATCH_CHECK(run.model().value() == 10);  // the epoch's last window, of one sample
+}
+
+struct SummedLoss : Cnn {
+  auto step() const {
+    return [](ConvNet& model, const Example& batch) -> StepOutput {
+      auto output = classify(model.forward(batch.data), batch.target);
+      output.loss = output.loss * batch.target.size(0);
+      return output;
+    };
+  }
+};
+
+CATCH_TEST_CASE("a Step that returns a sum instead of a mean is found out by accumulate") {
+  const auto finding = testing::check_accumulate(SummedLoss());
+  CATCH_CHECK_THAT(finding.difference, Catch::Matchers::StartsWith("2 microbatches a window against"));
+}
+
+CATCH_TEST_CASE("a Step with batch statistics is found out by accumulate") {
+  CATCH_CHECK_FALSE(testing::check_accumulate(Mlp()).holds());
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,192 @@
+// The models that the invariants are tried on: one weight whose course can be worked out in the head, a
+// perceptron with everything that is hard to resume, a small convolutional net.
+#pragma once
+
+#include <stdlib.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "lockstep/testing.hpp"
+#include "support/catch.hpp"
+#include "support/fixtures.hpp"
+
+namespace lockstep::test {
+
+// Runs of an invariant save after nearly every update, so their files go to memory where there is such a
+// folder.
+inline const bool files_in_memory =
+    ::access("/dev/shm", W_OK | X_OK) == 0 && ::setenv("TMPDIR", "/dev/shm", /*overwrite=*/0) == 0;
+
+using testing::CaseSettings;
+using testing::Finding;
+
+/// 1, 2, ... `last`
+inline std::vector<std::int64_t> up_to(std::int64_t last) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(last));
+  std::iota(numbers.begin(), numbers.end(), 1);
+  return numbers;
+}
+
+inline Interval every_steps(std::int64_t every) { return {.every = every, .unit = Interval::Unit::step}; }
+
+/// Targets 1, 2, 3, 4, 10: with rate 1 every update sets the weight to the mean of its window's targets.
+struct Follow {
+  CaseSettings settings() const {
+    return {
+        .accelerator = {.precision = Precision::fp64, .gradient_accumulation_steps = 2, .device = at::kCPU},
+        .loader = {.batch_size = 2},
+        .config = {.epochs = 2,
+                   .log_every = 1,
+                   .evaluate_every = every_steps(1),
+                   .checkpoint_every = every_steps(1),
+                   .monitor = Monitor("validation/loss")},
+        .ema_decay = 0.5,
+        .schedule = WarmupDecay{.total_steps = 4, .decay = WarmupDecay::Decay::constant}};
+  }
+  std::shared_ptr<OneWeight> model() const { return std::make_shared<OneWeight>(); }
+  std::unique_ptr<torch::optim::Optimizer> optimizer(OneWeight& model) const {
+    return std::make_unique<torch::optim::SGD>(model.parameters(), torch::optim::SGDOptions(1));
+  }
+  TensorDataset train_set() const {
+    return TensorDataset(torch::tensor({1.0, 2.0, 3.0, 4.0, 10.0}, torch::kDouble));
+  }
+  TensorDataset validation_set() const { return TensorDataset(torch::tensor({4.0, 6.0}, torch::kDouble)); }
+  auto step() const { return follow; }
+};
+
+/// The weight is minus the sum of the rates used: 0, 1/2, 1, 3/4, 1/2, 1/4 and then 0.
+struct Ledger : Follow {
+  CaseSettings settings() const {
+    auto settings = Follow::settings();
+    settings.config.epochs = 4;
+    settings.schedule = WarmupDecay{.total_steps = 6, .warmup_steps = 2, .decay = WarmupDecay::Decay::linear};
+    return settings;
+  }
+  auto step() const { return ledger; }
+};
+
+/// Noisy points of three classes; the noise of a sample comes from its seed.
+class NoisyPoints {
+ public:
+  NoisyPoints(std::int64_t size, std::vector<std::int64_t> shape) : size_(size), shape_(std::move(shape)) {}
+
+  std::int64_t size() const { return size_; }
+  Example get(std::int64_t index, std::uint64_t sample_seed) const {
+    SampleRandom random(sample_seed);
+    auto data = torch::empty(shape_);
+    float* values = data.mutable_data_ptr<float>();
+    for (std::int64_t i = 0; i < data.numel(); ++i) {
+      const double signal = (i + index) % 3 == 0 ? 1 : 0;
+      values[i] = static_cast<float>(signal + random.uniform() - 0.5);
+    }
+    return {data, torch::tensor(index % 3)};
+  }
+
+ private:
+  std::int64_t size_;
+  std::vector<std::int64_t> shape_;
+};
+
+inline StepOutput classify(const at::Tensor& logits, const at::Tensor& target) {
+  const auto correct = logits.argmax(1).eq(target).sum();
+  return {.loss = torch::nn::functional::cross_entropy(logits, target),
+          .num_samples = target.size(0),
+          .metrics = {{"accuracy", MeanMetric(correct, target.size(0))}}};
+}
+
+struct Perceptron : torch::nn::Module {
+  Perceptron(std::int64_t features, std::int64_t hidden, bool noisy) : noisy(noisy) {
+    first = register_module("first", torch::nn::Linear(features, hidden));
+    norm = register_module("norm", torch::nn::BatchNorm1d(hidden));
+    dropout = register_module("dropout", torch::nn::Dropout(0.2));
+    last = register_module("last", torch::nn::Linear(hidden, 3));
+  }
+
+  at::Tensor forward(const at::Tensor& data) {
+    const auto hidden = first(data);
+    return last(noisy ? dropout(torch::relu(norm(hidden))) : torch::tanh(hidden));
+  }
+
+  bool noisy;  ///< with dropout and batch statistics
+  torch::nn::Linear first{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+  torch::nn::Dropout dropout{nullptr};
+  torch::nn::Linear last{nullptr};
+};
+
+/// 11 microbatches an epoch, the last of two samples, in windows of 3, 3, 3 and 2; dropout, batch statistics,
+/// averages, clipping, a schedule, augmentation, two groups, and a training log line that spans epochs and
+/// checkpoints.
+struct Mlp {
+  CaseSettings settings() const {
+    return {.accelerator = {.gradient_accumulation_steps = 3, .seed = 5, .device = at::kCPU},
+            .loader = {.batch_size = 4, .shuffle = true, .seed = 6},
+            .config = {.epochs = 2,
+                       .log_every = 3,
+                       .evaluate_every = every_steps(3),
+                       .checkpoint_every = every_steps(2),
+                       .max_grad_norm = 0.5,
+                       .monitor = Monitor("validation/accuracy", {.direction = Direction::maximize})},
+            .ema_decay = 0.9,
+            .schedule = WarmupDecay{.total_steps = 8, .warmup_steps = 3, .start_factor = 0.1}};
+  }
+  std::shared_ptr<Perceptron> model() const { return std::make_shared<Perceptron>(6, 12, true); }
+  std::unique_ptr<torch::optim::Optimizer> optimizer(Perceptron& model) const {
+    return std::make_unique<GroupedOptimizer<torch::optim::AdamW>>(weight_decay_groups(model, 0.05),
+                                                                   torch::optim::AdamWOptions(0.01));
+  }
+  NoisyPoints train_set() const { return {42, {6}}; }
+  NoisyPoints validation_set() const { return {9, {6}}; }
+  auto step() const {
+    return [](Perceptron& model, const Example& batch) {
+      return classify(model.forward(batch.data), batch.target);
+    };
+  }
+};
+
+/// Mlp without what accumulation cannot keep.
+struct SmoothMlp : Mlp {
+  std::shared_ptr<Perceptron> model() const { return std::make_shared<Perceptron>(6, 12, false); }
+};
+
+struct ConvNet : torch::nn::Module {
+  ConvNet() {
+    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 4, 3).padding(1)));
+    last = register_module("last", torch::nn::Linear(4 * 3 * 3, 3));
+  }
+
+  at::Tensor forward(const at::Tensor& images) {
+    return last(torch::avg_pool2d(torch::relu(conv(images)), 2).flatten(1));
+  }
+
+  torch::nn::Conv2d conv{nullptr};
+  torch::nn::Linear last{nullptr};
+};
+
+struct Cnn {
+  CaseSettings settings() const {
+    return {.accelerator = {.gradient_accumulation_steps = 2, .seed = 3, .device = at::kCPU},
+            .loader = {.batch_size = 4, .shuffle = true, .seed = 4},
+            .config = {.epochs = 2, .log_every = 2, .checkpoint_every = every_steps(2)},
+            .schedule = WarmupDecay{.total_steps = 6, .warmup_steps = 1}};
+  }
+  std::shared_ptr<ConvNet> model() const { return std::make_shared<ConvNet>(); }
+  std::unique_ptr<torch::optim::Optimizer> optimizer(ConvNet& model) const {
+    return std::make_unique<torch::optim::SGD>(
+        model.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9).nesterov(true).weight_decay(0.01));
+  }
+  NoisyPoints train_set() const { return {18, {1, 6, 6}}; }
+  NoisyPoints validation_set() const { return {6, {1, 6, 6}}; }
+  auto step() const {
+    return [](ConvNet& model, const Example& batch) {
+      return classify(model.forward(batch.data), batch.target);
+    };
+  }
+};
+
+}  // namespace lockstep::test

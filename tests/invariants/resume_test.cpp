@@ -1,0 +1,58 @@
+#include "invariants/cases.hpp"
+
+namespace lockstep::test {
+namespace {
+
+CATCH_TEMPLATE_TEST_CASE("a run that was killed and resumed equals one that was not", "", Follow, Ledger,
+                         Cnn) {
+  CATCH_CHECK(testing::check_resume(TestType()).difference == "");
+}
+
+CATCH_TEST_CASE("a run that was killed at any microbatch and resumed equals one that was not") {
+  CATCH_CHECK(testing::check_resume(Mlp(), up_to(22)).difference == "");
+}
+
+/// Its Step weights losses by a count of its calls, which no checkpoint holds.
+struct CountingStep : Mlp {
+  auto step() const {
+    return [calls = 0](Perceptron& model, const Example& batch) mutable -> StepOutput {
+      auto output = classify(model.forward(batch.data), batch.target);
+      output.loss = output.loss * (1.0 + 0.1 * ++calls);
+      return output;
+    };
+  }
+};
+
+CATCH_TEST_CASE("a Step with state that no checkpoint holds is found out by resume") {
+  // Killed at the first microbatch, it starts over, which hides the fault.
+  CATCH_CHECK(testing::check_resume(CountingStep(), {1}).holds());
+  const auto finding = testing::check_resume(CountingStep());
+  CATCH_CHECK_THAT(finding.difference,
+                   Catch::Matchers::StartsWith("killed at microbatch 11 and resumed: ") &&
+                       Catch::Matchers::Contains("the train event at update 6, train/loss is"));
+}
+
+/// A momentum beside the optimizer's own state.
+struct ForgetfulSgd : torch::optim::SGD {
+  using SGD::SGD;
+  at::Tensor step(LossClosure closure = nullptr) override {
+    const torch::NoGradGuard no_grad;
+    auto& parameter = param_groups()[0].params()[0];
+    momentum = 0.5 * momentum + 1;
+    parameter.mutable_grad().mul_(momentum);
+    return SGD::step(std::move(closure));
+  }
+  double momentum = 0;
+};
+struct ForgetfulOptimizer : Follow {
+  std::unique_ptr<torch::optim::Optimizer> optimizer(OneWeight& model) const {
+    return std::make_unique<ForgetfulSgd>(model.parameters(), torch::optim::SGDOptions(0.1));
+  }
+};
+
+CATCH_TEST_CASE("an optimizer that does not save all its state is found out by resume") {
+  CATCH_CHECK_FALSE(testing::check_resume(ForgetfulOptimizer()).holds());
+}
+
+}  // namespace
+}  // namespace lockstep::test
