@@ -258,6 +258,32 @@ CATCH_TEST_CASE("best, patience and its start epoch go on where they were") {
   }
 }
 
+CATCH_TEST_CASE("averaged weights go on where they were") {
+  const TemporaryDirectory directory;
+  OneWeightRun first(numbered_batches(4), ledger, {.ema_decay = 0.5});
+  (void)first.trainer.train({.epochs = 1, .max_steps = 2}, {.checkpoint_dir = directory.path()});
+  CATCH_CHECK(saved_w(directory.path() / "last", "ema.safetensors") == -1.25);
+  OneWeightRun second(numbered_batches(4), ledger, {.ema_decay = 0.5});
+  (void)second.trainer.train({.epochs = 1}, {.checkpoint_dir = directory.path(), .resume_from = latest});
+  // -0.5, -1.25, -2.125, -3.0625 after updates 1 to 4.
+  CATCH_CHECK(second.trainer.weights(Weights::ema)[0].second.item<double>() == -3.0625);
+  CATCH_CHECK(second.w() == -4.0);
+}
+
+CATCH_TEST_CASE("the unit that losses are weighted in stays that of the run's first microbatch") {
+  const TemporaryDirectory directory;
+  const auto unit = [&] {
+    return read_checkpoint(directory.path() / "last").manifest.at("loss_unit").get<std::int64_t>();
+  };
+  OneWeightRun first(batches({{1, 1, 1}, {2}, {3}}), follow);
+  (void)first.trainer.train({.epochs = 1, .max_steps = 1}, {.checkpoint_dir = directory.path()});
+  CATCH_CHECK(unit() == 3);
+  OneWeightRun second(batches({{1, 1, 1}, {2}, {3}}), follow);
+  (void)second.trainer.train({.epochs = 1}, {.checkpoint_dir = directory.path(), .resume_from = latest});
+  CATCH_CHECK(unit() == 3);
+  CATCH_CHECK(second.w() == 3.0);
+}
+
 CATCH_TEST_CASE("an evaluation that was due when a stop came is made by the run that resumes") {
   const TemporaryDirectory directory;
   const TrainConfig config{.epochs = 1,
