@@ -461,6 +461,12 @@ std::string warning_not_bit_exact(const std::string& name, const std::string& sa
                      name, saved, own);
 }
 
+std::string warning_options_restored(const std::string& group, const std::string& saved, const std::string& own) {
+  return fmt::format("the options of parameter group {} are those of the checkpoint, {}, not the ones given, {}. Call "
+                     "set_lr() after a first train() call to change a rate.",
+                     group, saved, own);
+}
+
 std::string warning_schedule_restored(const std::string& saved, const std::string& given) {
   return fmt::format("the schedule of the checkpoint, {}, is used, not the one given, {}. Set keep_schedule to use the "
                      "given one.",

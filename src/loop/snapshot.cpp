@@ -76,6 +76,20 @@ void compare_fingerprints(const json& saved, const json& own, Problems& problems
   }
 }
 
+/// Rates and options that the checkpoint replaces. The present rate is base times schedule, so only the base counts.
+void compare_options(const json& saved_groups, const json& own_groups, Problems& warnings) {
+  for (std::size_t i = 0; i < own_groups.size(); ++i) {
+    json saved = saved_groups.at(i).at("options");
+    json own = own_groups.at(i).at("options");
+    saved["lr"] = saved_groups.at(i).at("base_lr");
+    own["lr"] = own_groups.at(i).at("base_lr");
+    if (saved != own) {
+      const auto name = own_groups.at(i).at("name").get<std::string>();
+      warnings.push_back(message::warning_options_restored(name, saved.dump(), own.dump()));
+    }
+  }
+}
+
 void copy_tensors(const NamedTensors& from, const NamedTensors& to) {
   const std::map<std::string, at::Tensor> by_name(from.begin(), from.end());
   for (const auto& [name, tensor] : to) tensor.copy_(by_name.at(name));
@@ -171,6 +185,7 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
     }
     for (auto& problem : live.optimizer.misfits(optimizer)) misfits.push_back(std::move(problem));
     if (!misfits.empty()) throw message::checkpoint_does_not_fit(path, misfits);
+    compare_options(optimizer.description.at("groups"), live.optimizer.state().description.at("groups"), warnings);
     for (const auto& warning : warnings) warn(warning);
 
     const c10::AutoGradMode no_grad(false);

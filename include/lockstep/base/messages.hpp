@@ -108,6 +108,7 @@ std::string problem_type(const std::string& name, const std::string& saved, cons
 std::string problem_setting(const std::string& name, const std::string& saved, const std::string& own);
 std::string problem_average(bool saved);
 std::string warning_not_bit_exact(const std::string& name, const std::string& saved, const std::string& own);
+std::string warning_options_restored(const std::string& group, const std::string& saved, const std::string& own);
 std::string warning_schedule_restored(const std::string& saved, const std::string& given);
 std::string warning_source_reread();
 

@@ -331,10 +331,26 @@ CATCH_TEST_CASE(
   const auto [restored_w, restored_warnings] = resumed(false);
   CATCH_CHECK(restored_w == -2 * (1 + 0.75 + 0.5 + 0.25));
   CATCH_CHECK_THAT(restored_warnings,
-                   Contains("the schedule of the checkpoint") && Contains("keep_schedule"));
+                   Contains("the schedule of the checkpoint") && Contains("keep_schedule") &&
+                       Contains("the options of parameter group group_0") && Contains("\"lr\":2.0") &&
+                       Contains("\"lr\":1.0"));
   const auto [kept_w, kept_warnings] = resumed(true);
   CATCH_CHECK(kept_w == -2 * (1 + 0.75 + 1 + 1));
-  CATCH_CHECK(kept_warnings.empty());
+  CATCH_CHECK_THAT(kept_warnings, !Contains("the schedule of the checkpoint") && Contains("the options of"));
+}
+
+CATCH_TEST_CASE("nothing is said when a run is resumed as it was set up") {
+  const TemporaryDirectory directory;
+  const WarmupDecay schedule{.total_steps = 4, .decay = WarmupDecay::Decay::linear};
+  const auto warnings = captured_stderr([&] {
+    for (const std::int64_t max_steps : {2, 4}) {
+      OneWeightRun run(numbered_batches(4), ledger);
+      run.trainer.set_scheduler(schedule);
+      (void)run.trainer.train({.epochs = 1, .max_steps = max_steps},
+                              {.checkpoint_dir = directory.path(), .resume_from = latest});
+    }
+  });
+  CATCH_CHECK(warnings.empty());
 }
 
 namespace {
