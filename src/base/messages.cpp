@@ -12,14 +12,16 @@ namespace lockstep::message {
 
 // ---- config ----
 ConfigError invalid_settings(const std::vector<std::string>& problems) {
-  return {"invalid-settings", fmt::format("the settings cannot work:\n  - {}", fmt::join(problems, "\n  - "))};
+  return {"invalid-settings",
+          fmt::format("the settings cannot work:\n  - {}", fmt::join(problems, "\n  - "))};
 }
 
 ConfigError invalid_interval(const std::string& text) {
-  return {"invalid-interval",
-          fmt::format("\"{}\" is not an interval: write a number from 1 up and its unit, as in \"50 steps\" or "
-                      "\"1 epoch\".",
-                      text)};
+  return {
+      "invalid-interval",
+      fmt::format("\"{}\" is not an interval: write a number from 1 up and its unit, as in \"50 steps\" or "
+                  "\"1 epoch\".",
+                  text)};
 }
 
 ConfigError invalid_json_field(const std::string& pointer, const std::string& problem) {
@@ -28,42 +30,51 @@ ConfigError invalid_json_field(const std::string& pointer, const std::string& pr
 
 ConfigError signals_already_caught() {
   return {"signals-already-caught",
-          "catch_signals() was called while another of its scopes exists: a process has one set of signal handlers, "
+          "catch_signals() was called while another of its scopes exists: a process has one set of signal "
+          "handlers, "
           "so let that scope end first, or hand the same StopRequest to every train() call."};
 }
 
 // ---- data ----
 DataError empty_dataset() {
-  return {"empty-dataset",
-          "the data set given to a DataLoader has no samples. Check the path or the filter it was made with."};
+  return {
+      "empty-dataset",
+      "the data set given to a DataLoader has no samples. Check the path or the filter it was made with."};
 }
 
 DataError dataset_without_size() {
   return {"dataset-without-size",
-          "size() of the data set given to a DataLoader returned nothing. A data set needs a known size; hand the "
+          "size() of the data set given to a DataLoader returned nothing. A data set needs a known size; "
+          "hand the "
           "Trainer a range of batches instead if there is none."};
 }
 
 DataError rows_differ(std::int64_t data_rows, std::int64_t target_rows) {
-  const auto rows = [](std::int64_t count) { return count < 0 ? std::string("none") : std::to_string(count); };
+  const auto rows = [](std::int64_t count) {
+    return count < 0 ? std::string("none") : std::to_string(count);
+  };
   return {"rows-differ",
-          fmt::format("a TensorDataset holds one sample a row, but data has {} rows and target {}. Give it tensors "
-                      "with the same first dimension.",
-                      rows(data_rows), rows(target_rows))};
+          fmt::format(
+              "a TensorDataset holds one sample a row, but data has {} rows and target {}. Give it tensors "
+              "with the same first dimension.",
+              rows(data_rows), rows(target_rows))};
 }
 
 DataError uneven_samples(const std::string& first, const std::string& other) {
-  return {"uneven-samples",
-          fmt::format("samples of one batch differ: the first is {}, another is {}. Pad or crop them in the data set, "
-                      "or give the DataLoader a collate functor.",
-                      first, other)};
+  return {
+      "uneven-samples",
+      fmt::format(
+          "samples of one batch differ: the first is {}, another is {}. Pad or crop them in the data set, "
+          "or give the DataLoader a collate functor.",
+          first, other)};
 }
 
 DataError position_past_end(std::int64_t first_batch, std::int64_t batches) {
   return {"position-past-end",
-          fmt::format("batch {} of an epoch was asked for as the first, but the epoch has {} batches. Use the data "
-                      "with which the position was recorded.",
-                      first_batch, batches)};
+          fmt::format(
+              "batch {} of an epoch was asked for as the first, but the epoch has {} batches. Use the data "
+              "with which the position was recorded.",
+              first_batch, batches)};
 }
 
 // ---- optim ----
@@ -80,30 +91,34 @@ std::string problem_lr(double value) {
 }
 
 std::string problem_accumulation(std::int64_t value) {
-  return fmt::format("gradient_accumulation_steps is {}: give the number of microbatches behind one update, at least 1.",
-                     value);
+  return fmt::format(
+      "gradient_accumulation_steps is {}: give the number of microbatches behind one update, at least 1.",
+      value);
 }
 
 ConfigError no_trainable_parameter() {
   return {"no-trainable-parameter",
-          "there is nothing to train: the model has no parameter with requires_grad, or the optimizer holds none. "
+          "there is nothing to train: the model has no parameter with requires_grad, or the optimizer holds "
+          "none. "
           "Register the model's parameters and layers, unfreeze some, and hand them to the optimizer."};
 }
 
 ConfigError foreign_parameter(std::size_t group, const std::vector<std::int64_t>& shape) {
   return {"foreign-parameter",
-          fmt::format("group {} of the optimizer holds a parameter of shape [{}] that is not the model's. Build the "
-                      "optimizer from the parameters of the model that the Trainer is given, after any of them was "
-                      "replaced.",
-                      group, fmt::join(shape, ", "))};
+          fmt::format(
+              "group {} of the optimizer holds a parameter of shape [{}] that is not the model's. Build the "
+              "optimizer from the parameters of the model that the Trainer is given, after any of them was "
+              "replaced.",
+              group, fmt::join(shape, ", "))};
 }
 
 ConfigError duplicate_parameter(const std::string& name, std::size_t first_group, std::size_t second_group) {
   return {"duplicate-parameter",
-          fmt::format("the optimizer holds parameter {} twice (groups {} and {}), and would step it twice an update. "
-                      "Module::parameters() lists a shared parameter once for each of its names: use "
-                      "weight_decay_groups() or trainable_parameters(), which list it once.",
-                      name, first_group, second_group)};
+          fmt::format(
+              "the optimizer holds parameter {} twice (groups {} and {}), and would step it twice an update. "
+              "Module::parameters() lists a shared parameter once for each of its names: use "
+              "weight_decay_groups() or trainable_parameters(), which list it once.",
+              name, first_group, second_group)};
 }
 
 ConfigError unknown_group(const std::string& group, const std::vector<std::string>& known) {
@@ -113,16 +128,18 @@ ConfigError unknown_group(const std::string& group, const std::vector<std::strin
 
 ConfigError device_not_available(const std::string& device) {
   return {"device-not-available",
-          fmt::format("device {} is not available to this build of LibTorch on this machine. Leave .device unset to "
-                      "take the best one there is, or use torch::kCPU.",
-                      device)};
+          fmt::format(
+              "device {} is not available to this build of LibTorch on this machine. Leave .device unset to "
+              "take the best one there is, or use torch::kCPU.",
+              device)};
 }
 
 CheckpointError optimizer_state_not_saved(const std::string& field, const std::string& type) {
   return {"optimizer-state-not-saved",
-          fmt::format("the optimizer's field {} is a {}, which a checkpoint cannot hold: tensors, numbers, flags and "
-                      "tuples of them can be saved. Train without checkpoint_dir, or use another optimizer.",
-                      field, type)};
+          fmt::format(
+              "the optimizer's field {} is a {}, which a checkpoint cannot hold: tensors, numbers, flags and "
+              "tuples of them can be saved. Train without checkpoint_dir, or use another optimizer.",
+              field, type)};
 }
 
 std::string problem_optimizer_kind(const std::string& saved, const std::string& own) {
@@ -134,7 +151,8 @@ std::string problem_group_count(std::size_t saved, std::size_t own) {
 }
 
 std::string problem_group_parameters(std::size_t group, const std::string& name) {
-  return fmt::format("the optimizer's group {} ({}) held other parameters, or held them in another order.", group, name);
+  return fmt::format("the optimizer's group {} ({}) held other parameters, or held them in another order.",
+                     group, name);
 }
 
 // ---- files ----
@@ -251,9 +269,10 @@ std::string checkpoint_passed_over(const std::string& directory, const std::stri
 // ---- watch ----
 FileError run_directory_in_use(const std::string& path) {
   return {"run-directory-in-use",
-          fmt::format("another RunLogger is writing to {}. Wait for its run to end, or give this run a folder of its "
-                      "own.",
-                      path)};
+          fmt::format(
+              "another RunLogger is writing to {}. Wait for its run to end, or give this run a folder of its "
+              "own.",
+              path)};
 }
 
 std::string sink_dropped(const std::string& reason) {
@@ -261,9 +280,10 @@ std::string sink_dropped(const std::string& reason) {
 }
 
 std::string events_are_lost(const std::string& path, int error) {
-  return fmt::format("{} cannot be written: {}. The training goes on; events are missing from it until this works "
-                     "again. {}",
-                     path, file_problem(error), file_advice(error));
+  return fmt::format(
+      "{} cannot be written: {}. The training goes on; events are missing from it until this works "
+      "again. {}",
+      path, file_problem(error), file_advice(error));
 }
 
 std::string events_were_lost(const std::string& path, std::int64_t count) {
@@ -273,25 +293,30 @@ std::string events_were_lost(const std::string& path, std::int64_t count) {
 // ---- loop ----
 StepError missing_num_samples() {
   return {"missing-num-samples",
-          "the Step returned a StepOutput without num_samples. Set it to the number of samples (or tokens) that the "
+          "the Step returned a StepOutput without num_samples. Set it to the number of samples (or tokens) "
+          "that the "
           "loss is the mean of, for example .num_samples = batch.target.size(0)."};
 }
 
 StepError negative_num_samples(std::int64_t value) {
-  return {"negative-num-samples",
-          fmt::format("the Step returned num_samples = {}. It counts what the loss is the mean of: 0 or more.", value)};
+  return {
+      "negative-num-samples",
+      fmt::format("the Step returned num_samples = {}. It counts what the loss is the mean of: 0 or more.",
+                  value)};
 }
 
 StepError undefined_loss() {
   return {"undefined-loss",
-          "the Step returned an undefined loss for a batch with samples. Set .loss to the mean loss of the batch."};
+          "the Step returned an undefined loss for a batch with samples. Set .loss to the mean loss of the "
+          "batch."};
 }
 
 StepError loss_not_scalar(const std::vector<std::int64_t>& shape) {
   return {"loss-not-scalar",
-          fmt::format("the Step returned a loss of shape [{}]. It must be one number: take the mean over the samples "
-                      "counted in num_samples.",
-                      fmt::join(shape, ", "))};
+          fmt::format(
+              "the Step returned a loss of shape [{}]. It must be one number: take the mean over the samples "
+              "counted in num_samples.",
+              fmt::join(shape, ", "))};
 }
 
 StepError loss_not_floating(const std::string& type) {
@@ -301,69 +326,87 @@ StepError loss_not_floating(const std::string& type) {
 
 StepError loss_without_gradient() {
   return {"loss-without-gradient",
-          "the Step returned a loss that does not depend on a trainable parameter. Compute it from the model's output, "
-          "without detach(), item() or a no-grad guard in between, and check that the parameters are not frozen."};
+          "the Step returned a loss that does not depend on a trainable parameter. Compute it from the "
+          "model's output, "
+          "without detach(), item() or a no-grad guard in between, and check that the parameters are not "
+          "frozen."};
 }
 
 StepError reserved_metric_name(const std::string& name) {
-  return {"invalid-metric",
-          name.empty() ? "the Step returned a metric without a name. Give it one."
-                       : "the Step returned a metric named \"loss\", which is the name of the loss itself. Rename it."};
+  return {
+      "invalid-metric",
+      name.empty()
+          ? "the Step returned a metric without a name. Give it one."
+          : "the Step returned a metric named \"loss\", which is the name of the loss itself. Rename it."};
 }
 
 StepError negative_metric_count(const std::string& name, std::int64_t count) {
   return {"invalid-metric",
-          fmt::format("the Step returned metric \"{}\" with count {}. It is what the sum is divided by: 0 or more.",
-                      name, count)};
+          fmt::format(
+              "the Step returned metric \"{}\" with count {}. It is what the sum is divided by: 0 or more.",
+              name, count)};
 }
 
 StepError metric_not_scalar(const std::string& name, std::int64_t elements) {
   return {"invalid-metric",
-          fmt::format("the Step returned metric \"{}\" with a sum of {} elements. It must be one number: call sum().",
-                      name, elements)};
+          fmt::format(
+              "the Step returned metric \"{}\" with a sum of {} elements. It must be one number: call sum().",
+              name, elements)};
 }
 
 NonFiniteError non_finite_loss(double value, std::int64_t update, std::int64_t microbatch, int rank) {
-  return {"non-finite-loss",
-          fmt::format("the loss is {} at update {}, microbatch {} of its window, rank {}. The model is as it was before "
-                      "this window. Look for a too large learning rate, a division by zero or a logarithm of zero in the "
-                      "Step, or bad values in this batch.",
-                      value, update, microbatch, rank)};
+  return {
+      "non-finite-loss",
+      fmt::format(
+          "the loss is {} at update {}, microbatch {} of its window, rank {}. The model is as it was before "
+          "this window. Look for a too large learning rate, a division by zero or a logarithm of zero in the "
+          "Step, or bad values in this batch.",
+          value, update, microbatch, rank)};
 }
 
-NonFiniteError non_finite_gradient(const std::vector<std::string>& parameters, std::int64_t update, int rank) {
+NonFiniteError non_finite_gradient(const std::vector<std::string>& parameters, std::int64_t update,
+                                   int rank) {
   constexpr std::size_t shown = 5;
-  const auto first = std::vector<std::string>(parameters.begin(),
-                                              parameters.begin() + static_cast<std::ptrdiff_t>(
-                                                                       std::min(shown, parameters.size())));
-  const auto more = parameters.size() > shown ? fmt::format(" and {} more", parameters.size() - shown) : std::string();
-  return {"non-finite-gradient",
-          fmt::format("the gradient of {}{} is not finite at update {}, rank {}. The model is as it was before this "
-                      "window. Look for an operation whose derivative is infinite where it is evaluated (sqrt or a norm "
-                      "at 0, say), or for a too large learning rate.",
-                      fmt::join(first, ", "), more, update, rank)};
+  const auto first = std::vector<std::string>(
+      parameters.begin(),
+      parameters.begin() + static_cast<std::ptrdiff_t>(std::min(shown, parameters.size())));
+  const auto more =
+      parameters.size() > shown ? fmt::format(" and {} more", parameters.size() - shown) : std::string();
+  return {
+      "non-finite-gradient",
+      fmt::format(
+          "the gradient of {}{} is not finite at update {}, rank {}. The model is as it was before this "
+          "window. Look for an operation whose derivative is infinite where it is evaluated (sqrt or a norm "
+          "at 0, say), or for a too large learning rate.",
+          fmt::join(first, ", "), more, update, rank)};
 }
 
 DataError empty_source(std::int64_t epoch, std::int64_t batch) {
   return {"empty-source",
-          batch == 0 ? fmt::format("the training source yielded no batch in epoch {}. A range that can be read only once "
-                                   "cannot serve several epochs: hand over one whose begin() starts anew, or set "
-                                   "max_steps to what it holds.",
-                                   epoch)
-                     : fmt::format("the training source ended before batch {} of epoch {}, where the run is to go on. Its "
-                                   "data is not what the checkpoint was made with.",
-                                   batch, epoch)};
+          batch == 0
+              ? fmt::format(
+                    "the training source yielded no batch in epoch {}. A range that can be read only once "
+                    "cannot serve several epochs: hand over one whose begin() starts anew, or set "
+                    "max_steps to what it holds.",
+                    epoch)
+              : fmt::format(
+                    "the training source ended before batch {} of epoch {}, where the run is to go on. Its "
+                    "data is not what the checkpoint was made with.",
+                    batch, epoch)};
 }
 
 DataError empty_evaluation_set(const std::string& name) {
-  return {"empty-evaluation-set",
-          fmt::format("the evaluation set \"{}\" yielded no batch. Check the data behind it, or leave it out.", name)};
+  return {
+      "empty-evaluation-set",
+      fmt::format("the evaluation set \"{}\" yielded no batch. Check the data behind it, or leave it out.",
+                  name)};
 }
 
 ConfigError unknown_length() {
-  return {"unknown-length",
-          "the training source does not say how many batches an epoch has. Set TrainConfig::max_steps, and give "
-          "WarmupDecay its steps as numbers."};
+  return {
+      "unknown-length",
+      "the training source does not say how many batches an epoch has. Set TrainConfig::max_steps, and give "
+      "WarmupDecay its steps as numbers."};
 }
 
 ConfigError null_model() {
@@ -375,58 +418,69 @@ ConfigError no_evaluator() {
 }
 
 ConfigError no_averaged_weights() {
-  return {"no-averaged-weights",
-          "averaged weights were asked of a Trainer that keeps none. Pass .ema_decay, or ask for Weights::raw."};
+  return {
+      "no-averaged-weights",
+      "averaged weights were asked of a Trainer that keeps none. Pass .ema_decay, or ask for Weights::raw."};
 }
 
 ConfigError unknown_monitor_metric(const std::string& metric,
                                    const std::vector<std::pair<std::string, double>>& known) {
   std::vector<std::string> names;
   for (const auto& [name, value] : known) names.push_back(name);
-  return {"unknown-monitor-metric", fmt::format("the monitor watches \"{}\", but the evaluation reports {}.", metric,
-                                                fmt::join(names, ", "))};
+  return {"unknown-monitor-metric", fmt::format("the monitor watches \"{}\", but the evaluation reports {}.",
+                                                metric, fmt::join(names, ", "))};
 }
 
 std::string problem_monitor_without_evaluation(const std::string& metric) {
-  return fmt::format("the monitor watches \"{}\", but nothing is evaluated: pass an Evaluator to the Trainer and set "
-                     "evaluate_every, or leave the monitor out.",
-                     metric);
+  return fmt::format(
+      "the monitor watches \"{}\", but nothing is evaluated: pass an Evaluator to the Trainer and set "
+      "evaluate_every, or leave the monitor out.",
+      metric);
 }
 
 std::string problem_monitor_set(const std::string& metric, const std::vector<std::string>& sets) {
-  return fmt::format("the monitor watches \"{}\", but the evaluation sets are {}: name a metric as set/metric.", metric,
-                     fmt::join(sets, ", "));
+  return fmt::format(
+      "the monitor watches \"{}\", but the evaluation sets are {}: name a metric as set/metric.", metric,
+      fmt::join(sets, ", "));
 }
 
 std::string problem_without_checkpoint_dir(const std::string& setting) {
-  return fmt::format("{} is set but checkpoint_dir is not, so it would be ignored: set checkpoint_dir or leave it out.",
-                     setting);
+  return fmt::format(
+      "{} is set but checkpoint_dir is not, so it would be ignored: set checkpoint_dir or leave it out.",
+      setting);
 }
 
 std::string problem_keep_schedule() {
-  return "keep_schedule is set without a schedule to keep or without resume_from: call set_scheduler() and resume, or "
+  return "keep_schedule is set without a schedule to keep or without resume_from: call set_scheduler() and "
+         "resume, or "
          "leave it out.";
 }
 
 CheckpointError checkpoint_does_not_fit(const std::string& path, const std::vector<std::string>& problems) {
-  return {"checkpoint-does-not-fit",
-          fmt::format("checkpoint {} is not of this run; nothing was changed:\n  - {}\nTo resume, set the run up as it was. "
-                      "To start a new run from its weights, load model.safetensors from it and do not resume.",
-                      path, fmt::join(problems, "\n  - "))};
+  return {
+      "checkpoint-does-not-fit",
+      fmt::format("checkpoint {} is not of this run; nothing was changed:\n  - {}\nTo resume, set the run up "
+                  "as it was. "
+                  "To start a new run from its weights, load model.safetensors from it and do not resume.",
+                  path, fmt::join(problems, "\n  - "))};
 }
 
 CheckpointError checkpoint_directory_not_empty(const std::string& root, const std::string& found) {
-  return {"checkpoint-directory-not-empty",
-          fmt::format("{} holds checkpoints of another run ({}). Pass resume_from = latest to go on with that run, or "
-                      "choose another folder, or remove this one.",
-                      root, found)};
+  return {
+      "checkpoint-directory-not-empty",
+      fmt::format(
+          "{} holds checkpoints of another run ({}). Pass resume_from = latest to go on with that run, or "
+          "choose another folder, or remove this one.",
+          root, found)};
 }
 
 CheckpointError newer_checkpoint_exists(const std::string& root, const std::string& found) {
-  return {"newer-checkpoint-exists",
-          fmt::format("the run is to go on from an earlier state than {} in {}, which would mix two histories. Choose "
-                      "another checkpoint_dir, or remove the newer checkpoints.",
-                      found, root)};
+  return {
+      "newer-checkpoint-exists",
+      fmt::format(
+          "the run is to go on from an earlier state than {} in {}, which would mix two histories. Choose "
+          "another checkpoint_dir, or remove the newer checkpoints.",
+          found, root)};
 }
 
 std::string problem_missing_tensor(const std::string& what, const std::string& name) {
@@ -439,7 +493,8 @@ std::string problem_left_over_tensor(const std::string& what, const std::string&
 
 std::string problem_shape(const std::string& name, const std::vector<std::int64_t>& saved,
                           const std::vector<std::int64_t>& own) {
-  return fmt::format("{} had shape [{}] and has [{}] now.", name, fmt::join(saved, ", "), fmt::join(own, ", "));
+  return fmt::format("{} had shape [{}] and has [{}] now.", name, fmt::join(saved, ", "),
+                     fmt::join(own, ", "));
 }
 
 std::string problem_type(const std::string& name, const std::string& saved, const std::string& own) {
@@ -456,25 +511,30 @@ std::string problem_average(bool saved) {
 }
 
 std::string warning_not_bit_exact(const std::string& name, const std::string& saved, const std::string& own) {
-  return fmt::format("{} was {} when the checkpoint was written and is {} now: the run goes on, but its last bits may "
-                     "differ from those of an uninterrupted one.",
-                     name, saved, own);
+  return fmt::format(
+      "{} was {} when the checkpoint was written and is {} now: the run goes on, but its last bits may "
+      "differ from those of an uninterrupted one.",
+      name, saved, own);
 }
 
-std::string warning_options_restored(const std::string& group, const std::string& saved, const std::string& own) {
-  return fmt::format("the options of parameter group {} are those of the checkpoint, {}, not the ones given, {}. Call "
-                     "set_lr() after a first train() call to change a rate.",
-                     group, saved, own);
+std::string warning_options_restored(const std::string& group, const std::string& saved,
+                                     const std::string& own) {
+  return fmt::format(
+      "the options of parameter group {} are those of the checkpoint, {}, not the ones given, {}. Call "
+      "set_lr() after a first train() call to change a rate.",
+      group, saved, own);
 }
 
 std::string warning_schedule_restored(const std::string& saved, const std::string& given) {
-  return fmt::format("the schedule of the checkpoint, {}, is used, not the one given, {}. Set keep_schedule to use the "
-                     "given one.",
-                     saved, given);
+  return fmt::format(
+      "the schedule of the checkpoint, {}, is used, not the one given, {}. Set keep_schedule to use the "
+      "given one.",
+      saved, given);
 }
 
 std::string warning_source_reread() {
-  return "the training source cannot seek: the batches before the checkpoint's position are read and dropped, and the run "
+  return "the training source cannot seek: the batches before the checkpoint's position are read and "
+         "dropped, and the run "
          "goes on exactly only if the source yields the same batches again.";
 }
 

@@ -12,7 +12,8 @@ namespace lockstep::detail {
 struct EvaluationScope::Saved {
   Saved(torch::nn::Module& module, at::Device device) : module(module), random(device), no_grad(false) {
     own_mode = module.is_training();
-    for (const auto& child : module.modules(/*include_self=*/false)) modes.emplace_back(child, child->is_training());
+    for (const auto& child : module.modules(/*include_self=*/false))
+      modes.emplace_back(child, child->is_training());
   }
 
   torch::nn::Module& module;
@@ -28,7 +29,8 @@ EvaluationScope::EvaluationScope(torch::nn::Module& module, at::Device device)
 }
 
 EvaluationScope::~EvaluationScope() {
-  // train() sets a module and all below it; parents come before their children here, so each child's own mode wins.
+  // train() sets a module and all below it; parents come before their children here, so each child's own mode
+  // wins.
   saved_->module.train(saved_->own_mode);
   for (const auto& [child, mode] : saved_->modes) child->train(mode);
 }

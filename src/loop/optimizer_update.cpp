@@ -23,7 +23,8 @@ UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t sa
   double norm = gradient_norm(gradients) / divisor;
   if (!std::isfinite(norm)) {
     const auto names = not_finite(optimizer.parameters());
-    if (!names.empty()) throw message::non_finite_gradient(names, window.position().update, window.position().rank);
+    if (!names.empty())
+      throw message::non_finite_gradient(names, window.position().update, window.position().rank);
     norm = exact_gradient_norm(gradients) / divisor;
   }
 

@@ -38,7 +38,8 @@ NamedTensors averaged_state(const Live& live) {
   return state;
 }
 
-void compare_tensors(const std::string& what, const NamedTensors& saved, const NamedTensors& own, Problems& problems) {
+void compare_tensors(const std::string& what, const NamedTensors& saved, const NamedTensors& own,
+                     Problems& problems) {
   std::map<std::string, at::Tensor> saved_by_name(saved.begin(), saved.end());
   for (const auto& [name, tensor] : own) {
     const auto found = saved_by_name.find(name);
@@ -55,7 +56,8 @@ void compare_tensors(const std::string& what, const NamedTensors& saved, const N
     }
     saved_by_name.erase(found);
   }
-  for (const auto& left : saved_by_name) problems.push_back(message::problem_left_over_tensor(what, left.first));
+  for (const auto& left : saved_by_name)
+    problems.push_back(message::problem_left_over_tensor(what, left.first));
 }
 
 /// Settings without which a run cannot be continued, and those that only cost exact bits.
@@ -67,7 +69,8 @@ void compare_fingerprints(const json& saved, const json& own, Problems& problems
   }
   for (const auto& [name, value] : own.at("data").items()) {
     const auto& before = saved.at("data").at(name);
-    if (before != value) problems.push_back(message::problem_setting("data " + name, before.dump(), value.dump()));
+    if (before != value)
+      problems.push_back(message::problem_setting("data " + name, before.dump(), value.dump()));
   }
   for (const auto* name : {"torch", "cpu_capability", "threads", "device"}) {
     if (saved.at(name) != own.at(name)) {
@@ -76,7 +79,8 @@ void compare_fingerprints(const json& saved, const json& own, Problems& problems
   }
 }
 
-/// Rates and options that the checkpoint replaces. The present rate is base times schedule, so only the base counts.
+/// Rates and options that the checkpoint replaces. The present rate is base times schedule, so only the base
+/// counts.
 void compare_options(const json& saved_groups, const json& own_groups, Problems& warnings) {
   for (std::size_t i = 0; i < own_groups.size(); ++i) {
     json saved = saved_groups.at(i).at("options");
@@ -130,7 +134,8 @@ Checkpoint take_checkpoint(const Live& live, Progress& progress, const json& con
       {"evaluation_pending", progress.evaluation_pending},
       {"schedule", progress.schedule ? json{{"warmup_decay", to_json(*progress.schedule)}} : json(nullptr)},
       {"optimizer", std::move(optimizer.description)},
-      {"ema", live.average ? json{{"decay", live.average->decay()}, {"started", live.average->started()}} : json(nullptr)},
+      {"ema", live.average ? json{{"decay", live.average->decay()}, {"started", live.average->started()}}
+                           : json(nullptr)},
       {"fingerprint", fingerprint(live)},
       {"slice_layout", nullptr},  // one process sums nothing over ranks
       {"config", config},
@@ -185,13 +190,15 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
     }
     for (auto& problem : live.optimizer.misfits(optimizer)) misfits.push_back(std::move(problem));
     if (!misfits.empty()) throw message::checkpoint_does_not_fit(path, misfits);
-    compare_options(optimizer.description.at("groups"), live.optimizer.state().description.at("groups"), warnings);
+    compare_options(optimizer.description.at("groups"), live.optimizer.state().description.at("groups"),
+                    warnings);
     for (const auto& warning : warnings) warn(warning);
 
     const c10::AutoGradMode no_grad(false);
     live.optimizer.load(optimizer);
     copy_tensors(checkpoint.model, module_state(live.module));
-    if (has_average) live.average->load(manifest.at("ema").at("started").get<bool>() ? checkpoint.ema : NamedTensors{});
+    if (has_average)
+      live.average->load(manifest.at("ema").at("started").get<bool>() ? checkpoint.ema : NamedTensors{});
     set_random_state(checkpoint.rank, live.accelerator.device());
     return progress;
   } catch (const json::exception& error) {

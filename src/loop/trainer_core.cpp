@@ -40,7 +40,8 @@ std::vector<at::Tensor> defined_buffers(const torch::nn::Module& module) {
 NamedTensors placed_parameters(torch::nn::Module& module, const Placement& placement) {
   place_module(module, placement.device, *placement.floating);
   NamedTensors parameters;
-  for (const auto& parameter : module.named_parameters()) parameters.emplace_back(parameter.key(), parameter.value());
+  for (const auto& parameter : module.named_parameters())
+    parameters.emplace_back(parameter.key(), parameter.value());
   return parameters;
 }
 
@@ -57,7 +58,9 @@ struct TrainerCore::Impl {
     progress.run_id = new_run_id();
   }
 
-  Live live() { return {parts.module, optimizer, average ? &*average : nullptr, parts.accelerator, parts.source}; }
+  Live live() {
+    return {parts.module, optimizer, average ? &*average : nullptr, parts.accelerator, parts.source};
+  }
   TrainState& state() { return progress.state; }
   bool evaluates() const { return parts.evaluation_sets && config.evaluate_every; }
 
@@ -113,7 +116,8 @@ struct TrainerCore::Impl {
       }
     }
     if (options.checkpoint_dir.empty()) {
-      if (given.keep_checkpoints) found.push_back(message::problem_without_checkpoint_dir("keep_checkpoints"));
+      if (given.keep_checkpoints)
+        found.push_back(message::problem_without_checkpoint_dir("keep_checkpoints"));
       if (!options.metadata.empty()) found.push_back(message::problem_without_checkpoint_dir("metadata"));
       if (options.resume_from && !options.resume_from->path()) {
         found.push_back(message::problem_without_checkpoint_dir("resume_from = latest"));
@@ -132,9 +136,11 @@ struct TrainerCore::Impl {
     const int rank = parts.accelerator.rank();
     if (const auto& path = options.resume_from->path()) {
       Checkpoint checkpoint = read_checkpoint(*path, rank);
-      return LatestCheckpoint{.directory = std::filesystem::canonical(*path), .checkpoint = std::move(checkpoint)};
+      return LatestCheckpoint{.directory = std::filesystem::canonical(*path),
+                              .checkpoint = std::move(checkpoint)};
     }
-    return read_latest_checkpoint(options.checkpoint_dir, rank, [this](const std::string& text) { warn(text); });
+    return read_latest_checkpoint(options.checkpoint_dir, rank,
+                                  [this](const std::string& text) { warn(text); });
   }
 
   /// A folder that holds another run, or a later state of this one, would mix two histories.
@@ -145,10 +151,12 @@ struct TrainerCore::Impl {
     for (const auto& entry : list_checkpoints(options.checkpoint_dir)) {
       if (!entry.readable) continue;
       if (entry.run_id != own_run) {
-        throw message::checkpoint_directory_not_empty(options.checkpoint_dir.string(), entry.directory.string());
+        throw message::checkpoint_directory_not_empty(options.checkpoint_dir.string(),
+                                                      entry.directory.string());
       }
-      const bool newer = std::pair(entry.step, entry.batches) >
-                         std::pair(own_state.at("step").get<std::int64_t>(), own_state.at("batches").get<std::int64_t>());
+      const bool newer =
+          std::pair(entry.step, entry.batches) >
+          std::pair(own_state.at("step").get<std::int64_t>(), own_state.at("batches").get<std::int64_t>());
       if (newer && explicit_path) {
         throw message::newer_checkpoint_exists(options.checkpoint_dir.string(), entry.directory.string());
       }
@@ -188,7 +196,8 @@ struct TrainerCore::Impl {
     return here;
   }
 
-  /// Whether a folder of the writer's root holds this very state. Paths to one folder can differ, by links say.
+  /// Whether a folder of the writer's root holds this very state. Paths to one folder can differ, by links
+  /// say.
   bool is_saved() const {
     std::error_code missing;
     return saved && saved->position == position() &&
@@ -361,7 +370,8 @@ std::unique_ptr<WeightAverage::Swap> TrainerCore::use(Weights which) {
 
 void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options, Evaluate evaluate) {
   auto& run = *impl_;
-  if (const auto found = run.mistakes(config, options); !found.empty()) throw message::invalid_settings(found);
+  if (const auto found = run.mistakes(config, options); !found.empty())
+    throw message::invalid_settings(found);
   run.config = config;
   run.metadata = options.metadata;
   run.stop = options.stop;
@@ -382,8 +392,9 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options, 
 
   if (run.parts.logger) {
     const bool known = run.parts.source.batches || config.max_steps;
-    run.parts.logger->begin({.first_step = run.state().step, .planned_steps = known ? planned_steps(config) : 0},
-                            run.resolved_config().dump(2), {{"torch", TORCH_VERSION}});
+    run.parts.logger->begin(
+        {.first_step = run.state().step, .planned_steps = known ? planned_steps(config) : 0},
+        run.resolved_config().dump(2), {{"torch", TORCH_VERSION}});
     run.log(run.state().batches > 0 || run.resumed ? "resume" : "start", {}, {});
   }
   if (run.reason() == EndReason::none && run.writer) run.writer->remove_name("final");
@@ -399,8 +410,9 @@ AccumulationWindow& TrainerCore::open_window() {
   const c10::AutoGradMode no_grad(false);
   for (const auto& parameter : run.parameters) parameter.second.mutable_grad().reset();
   if (!run.buffers.empty()) at::_foreach_copy_(run.buffers_before_window, run.buffers);
-  return run.window.emplace(run.parts.accelerator.options().gradient_accumulation_steps, run.progress.loss_unit,
-                            WindowPosition{.update = run.state().step + 1, .rank = run.parts.accelerator.rank()});
+  return run.window.emplace(
+      run.parts.accelerator.options().gradient_accumulation_steps, run.progress.loss_unit,
+      WindowPosition{.update = run.state().step + 1, .rank = run.parts.accelerator.rank()});
 }
 
 void TrainerCore::close_window(bool epoch_ended) {
@@ -410,8 +422,9 @@ void TrainerCore::close_window(bool epoch_ended) {
   const Vote agreed = run.meet(Phase::window, run.window->samples());
 
   run.optimizer.set_rates(run.factor());
-  const UpdateOutcome outcome = optimizer_update(*run.window, agreed.samples, run.optimizer,
-                                                 run.average ? &*run.average : nullptr, run.config.max_grad_norm);
+  const UpdateOutcome outcome =
+      optimizer_update(*run.window, agreed.samples, run.optimizer, run.average ? &*run.average : nullptr,
+                       run.config.max_grad_norm);
   const bool updated = outcome.result == UpdateResult::applied;
   if (!updated) run.put_buffers_back();
 

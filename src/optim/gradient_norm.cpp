@@ -21,10 +21,12 @@ at::Tensor norm_of(const at::Tensor& gradient) {
   }
   const at::Tensor flat = gradient.view({-1});
   const std::int64_t whole = flat.numel() / row * row;
-  const at::Tensor rows = at::linalg_vector_norm(flat.narrow(0, 0, whole).view({-1, row}), 2, at::IntArrayRef{1});
+  const at::Tensor rows =
+      at::linalg_vector_norm(flat.narrow(0, 0, whole).view({-1, row}), 2, at::IntArrayRef{1});
   const at::Tensor body = at::linalg_vector_norm(rows.to(at::kDouble), 2);
   if (whole == flat.numel()) return body;
-  const at::Tensor tail = at::linalg_vector_norm(flat.narrow(0, whole, flat.numel() - whole), 2).to(at::kDouble);
+  const at::Tensor tail =
+      at::linalg_vector_norm(flat.narrow(0, whole, flat.numel() - whole), 2).to(at::kDouble);
   return at::linalg_vector_norm(at::stack({body, tail}), 2);
 }
 

@@ -1,6 +1,6 @@
-// A Torch optimizer keys its state by the address of the parameter and can save itself only to an archive. The archive
-// is taken apart here and put together again, so that any optimizer that can save itself is saved by name, also one the
-// library has never heard of.
+// A Torch optimizer keys its state by the address of the parameter and can save itself only to an archive.
+// The archive is taken apart here and put together again, so that any optimizer that can save itself is saved
+// by name, also one the library has never heard of.
 #include "optim/optimizer_adapter.hpp"
 
 #include <ATen/ops/tensor.h>
@@ -87,7 +87,8 @@ OptimizerAdapter::OptimizerAdapter(torch::optim::Optimizer& optimizer, const Nam
       const auto found = names.find(parameter.unsafeGetTensorImpl());
       if (found == names.end()) throw message::foreign_parameter(group, parameter.sizes().vec());
       const auto& name = found->second;
-      if (!group_of.emplace(name, group).second) throw message::duplicate_parameter(name, group_of[name], group);
+      if (!group_of.emplace(name, group).second)
+        throw message::duplicate_parameter(name, group_of[name], group);
       parameters_.emplace_back(name, parameter);
       group_names.push_back(name);
     }
@@ -125,7 +126,9 @@ void OptimizerAdapter::set_rates(double factor) {
   }
 }
 
-double OptimizerAdapter::rate(std::size_t group) const { return optimizer_.param_groups()[group].options().get_lr(); }
+double OptimizerAdapter::rate(std::size_t group) const {
+  return optimizer_.param_groups()[group].options().get_lr();
+}
 
 OptimizerState OptimizerAdapter::state() const {
   OutputArchive archive;
@@ -175,7 +178,8 @@ std::vector<std::string> OptimizerAdapter::misfits(const OptimizerState& saved) 
 
   std::vector<std::string> problems;
   const auto& groups = saved.description.at("groups");
-  if (groups.size() != names_.size()) problems.push_back(message::problem_group_count(groups.size(), names_.size()));
+  if (groups.size() != names_.size())
+    problems.push_back(message::problem_group_count(groups.size(), names_.size()));
   for (std::size_t i = 0; i < std::min(groups.size(), names_.size()); ++i) {
     if (groups[i].at("parameters").get<std::vector<std::string>>() != names_[i]) {
       problems.push_back(message::problem_group_parameters(i, group_names_[i]));
@@ -203,7 +207,8 @@ void OptimizerAdapter::load(const OptimizerState& saved) {
   OutputArchive archive;
   OutputArchive state(archive.compilation_unit());
   OutputArchive groups(archive.compilation_unit());
-  archive.write("pytorch_version", c10::IValue("1.5.0"));  // the version of the archive's layout, fixed by LibTorch
+  archive.write("pytorch_version",
+                c10::IValue("1.5.0"));  // the version of the archive's layout, fixed by LibTorch
   const auto& description = saved.description;
   groups.write("param_groups/size", at::tensor(static_cast<std::int64_t>(names_.size())));
   std::int64_t key = 0;  // stands for the parameter inside this archive
@@ -211,7 +216,8 @@ void OptimizerAdapter::load(const OptimizerState& saved) {
     const auto& saved_group = description.at("groups").at(i);
     OutputArchive group(archive.compilation_unit());
     OutputArchive options(archive.compilation_unit());
-    for (const auto& [option, value] : saved_group.at("options").items()) options.write(option, to_ivalue(value));
+    for (const auto& [option, value] : saved_group.at("options").items())
+      options.write(option, to_ivalue(value));
     group.write("params/size", at::tensor(static_cast<std::int64_t>(names_[i].size())));
     for (std::size_t j = 0; j < names_[i].size(); ++j) {
       const auto& name = names_[i][j];
@@ -219,7 +225,8 @@ void OptimizerAdapter::load(const OptimizerState& saved) {
       group.write("params/" + std::to_string(j), c10::IValue(parameter_key));
       if (!description.at("state").contains(name)) continue;
       OutputArchive fields(archive.compilation_unit());
-      for (const auto& [field, value] : description.at("state").at(name).items()) fields.write(field, to_ivalue(value));
+      for (const auto& [field, value] : description.at("state").at(name).items())
+        fields.write(field, to_ivalue(value));
       const auto device = optimizer_.param_groups()[i].params()[j].device();
       for (const auto& [field, tensor] : fields_of[name]) fields.write(field, c10::IValue(tensor.to(device)));
       state.write(parameter_key, fields);

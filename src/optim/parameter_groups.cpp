@@ -21,7 +21,8 @@ NamedTensors trainable_parameters(const torch::nn::Module& module) {
   return result;
 }
 
-ParameterGroups weight_decay_groups(const torch::nn::Module& module, double weight_decay, const DecayExclusion& exclude) {
+ParameterGroups weight_decay_groups(const torch::nn::Module& module, double weight_decay,
+                                    const DecayExclusion& exclude) {
   if (!std::isfinite(weight_decay) || weight_decay < 0) {
     throw message::invalid_settings({message::problem_weight_decay(weight_decay)});
   }

@@ -11,7 +11,8 @@
 
 namespace lockstep {
 
-WeightAverage::WeightAverage(double decay, NamedTensors parameters) : decay_(decay), parameters_(std::move(parameters)) {
+WeightAverage::WeightAverage(double decay, NamedTensors parameters)
+    : decay_(decay), parameters_(std::move(parameters)) {
   if (!(decay >= 0 && decay < 1)) throw message::invalid_settings({message::problem_ema_decay(decay)});
   for (const auto& parameter : parameters_) tensors_.push_back(parameter.second);
 }

@@ -57,7 +57,8 @@ void MetricTotals::merge(const MetricTotals& other) {
     total.sum += from.sum;
     total.count += from.count;
     if (from.device_sum.defined()) {
-      total.device_sum = total.device_sum.defined() ? at::add(total.device_sum, from.device_sum) : from.device_sum;
+      total.device_sum =
+          total.device_sum.defined() ? at::add(total.device_sum, from.device_sum) : from.device_sum;
     }
   }
 }

@@ -7,7 +7,8 @@ namespace lockstep {
 
 NamedTensors module_state(const torch::nn::Module& module) {
   NamedTensors result;
-  for (const auto& parameter : module.named_parameters()) result.emplace_back(parameter.key(), parameter.value().detach());
+  for (const auto& parameter : module.named_parameters())
+    result.emplace_back(parameter.key(), parameter.value().detach());
   for (const auto& buffer : module.named_buffers()) {
     if (buffer.value().defined()) result.emplace_back(buffer.key(), buffer.value().detach());
   }
