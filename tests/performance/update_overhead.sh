@@ -2,7 +2,8 @@
 # Instructions of one update: the Trainer over a loop written by hand with the same operations. Counted by callgrind as the
 # difference of two run lengths, so that start-up drops out. Gate: at most 1.01.
 #
-#   bash tests/performance/update_overhead.sh PATH/TO/update_overhead
+#   cmake --build build/tests --target update_overhead
+#   bash tests/performance/update_overhead.sh build/tests/tests/update_overhead
 set -euo pipefail
 program=${1:?the path of the update_overhead program}
 command -v valgrind >/dev/null || { echo "valgrind is missing: apt-get install valgrind" >&2; exit 1; }
