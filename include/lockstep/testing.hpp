@@ -12,7 +12,7 @@
 //     check_resume       killed and resumed = not interrupted
 //     check_stop         stopped and resumed, or continued = not stopped
 //     check_evaluate     evaluating changes no training bit
-//     check_skip         an empty window changes nothing but the position in the data, a failed one nothing at all
+//     check_skip         an empty window changes only the position in the data, a failed one nothing
 //     check_workers      the number of loader threads changes no bit
 //     check_observers    logging and saving change no bit
 //     check_schedule     the rate depends on the number of the update alone
