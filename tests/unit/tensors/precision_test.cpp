@@ -4,9 +4,9 @@
 
 using namespace lockstep;
 
-CATCH_TEST_CASE("a precision names a floating-point type") {
+CATCH_TEST_CASE("a precision names the floating-point type of parameters, which is full in the mixed ones") {
   CATCH_CHECK(floating_type(Precision::fp32) == torch::kFloat);
   CATCH_CHECK(floating_type(Precision::fp64) == torch::kDouble);
-  CATCH_CHECK(to_string(Precision::fp32) == "fp32");
-  CATCH_CHECK(to_string(Precision::fp64) == "fp64");
+  CATCH_CHECK(floating_type(Precision::bf16_mixed) == torch::kFloat);
+  CATCH_CHECK(floating_type(Precision::fp16_mixed) == torch::kFloat);
 }

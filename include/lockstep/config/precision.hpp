@@ -1,0 +1,32 @@
+// The number types a run computes in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// `fp32`, `fp64`: parameters, buffers and batches are of that type. `bf16_mixed`, `fp16_mixed`: they are fp32, and the
+/// Step runs under autocast, which computes matrix products and convolutions in the half type.
+enum class Precision { fp32, fp64, bf16_mixed, fp16_mixed };
+
+/// "fp32", "fp64", "bf16-mixed", "fp16-mixed".
+std::string to_string(Precision precision);
+
+/// The dynamic loss scale of fp16_mixed, with the defaults of torch.amp.GradScaler.
+struct LossScalerOptions {
+  double initial_scale = 65536;
+  /// After growth_interval updates in a row without overflow the scale is multiplied by it.
+  double growth_factor = 2;
+  /// After an overflow the scale is multiplied by it.
+  double backoff_factor = 0.5;
+  std::int64_t growth_interval = 2000;
+
+  bool operator==(const LossScalerOptions&) const = default;
+};
+
+/// Every mistake in the settings, each a sentence with its remedy; empty if there is none.
+std::vector<std::string> problems(const LossScalerOptions& options);
+
+}  // namespace lockstep
