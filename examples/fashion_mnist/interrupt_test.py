@@ -20,6 +20,7 @@ import time
 
 FLAGS = ["--max-steps", "40", "--batch-size", "32", "--evaluate-every", "10", "--checkpoint-every", "7"]
 EXIT_STOPPED = 75
+MEASUREMENT = re.compile("(samples|steps)_per_second$|time/|memory/")
 # On a busy machine, threads that spin while they wait for each other take ten times as long.
 ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "passive"}
 
@@ -57,11 +58,12 @@ def run(run_dir, *flags, send=None, after_step=0):
 
 
 def logged_values(run_dir):
-    """(event, step) -> its values, each time it was logged."""
+    """(event, step) -> its values, each time it was logged. What the machine was doing is no part of them."""
     values = {}
     for row in rows(run_dir):
         if row["event"] in ("train", "evaluate"):
-            values.setdefault((row["event"], row["step"]), []).append(row["values"])
+            kept = {name: value for name, value in row["values"].items() if not MEASUREMENT.match(name)}
+            values.setdefault((row["event"], row["step"]), []).append(kept)
     return values
 
 

@@ -35,5 +35,7 @@
 #include "lockstep/tensors/random_state.hpp"
 #include "lockstep/tensors/safetensors.hpp"
 #include "lockstep/tensors/step_output.hpp"
+#include "lockstep/watch/histogram.hpp"
+#include "lockstep/watch/performance_meter.hpp"
 #include "lockstep/watch/run_logger.hpp"
 #include "lockstep/watch/sink.hpp"
