@@ -423,6 +423,11 @@ ConfigError no_averaged_weights() {
       "averaged weights were asked of a Trainer that keeps none. Pass .ema_decay, or ask for Weights::raw."};
 }
 
+ConfigError no_best_weights() {
+  return {"no-best-weights",
+          "there are no best weights yet. Set TrainConfig::monitor and train until an evaluation was judged."};
+}
+
 ConfigError unknown_monitor_metric(const std::string& metric,
                                    const std::vector<std::pair<std::string, double>>& known) {
   std::vector<std::string> names;
@@ -442,6 +447,51 @@ std::string problem_monitor_set(const std::string& metric, const std::vector<std
   return fmt::format(
       "the monitor watches \"{}\", but the evaluation sets are {}: name a metric as set/metric.", metric,
       fmt::join(sets, ", "));
+}
+
+std::string problem_monitor_raw(const std::string& metric) {
+  return fmt::format(
+      "the monitor watches \"{}\", but raw weights are not evaluated on their own: set evaluate_raw, or leave \"raw/\" "
+      "out.",
+      metric);
+}
+
+std::string problem_evaluate_raw() {
+  return "evaluate_raw is set, but without ema_decay it is the raw weights that are evaluated anyway: set ema_decay, or "
+         "leave evaluate_raw out.";
+}
+
+std::string problem_without_evaluator(const std::string& setting) {
+  return fmt::format(
+      "{} is set, but there is nothing to evaluate with: pass an Evaluator to the Trainer, or leave it out.", setting);
+}
+
+std::string problem_interval_of_unknown_set(const std::string& name, const std::vector<std::string>& sets) {
+  return fmt::format("EvaluatorOptions::every names the set \"{}\", but the sets are {}: use one of these names.", name,
+                     fmt::join(sets, ", "));
+}
+
+std::string problem_interval_of_set(const std::string& name, std::int64_t every) {
+  return fmt::format(
+      "EvaluatorOptions::every evaluates \"{}\" every {}: give at least 1, or leave the set out to follow "
+      "TrainConfig::evaluate_every.",
+      name, every);
+}
+
+std::string problem_average_buffers() {
+  return "average_buffers is set but would be ignored, as nothing is averaged: set ema_decay, or leave it out.";
+}
+
+std::string problem_objective_name(const std::string& tensor) {
+  return fmt::format(
+      "the model's \"{}\" has a name that belongs to the objective in checkpoints: rename that part of the model.",
+      tensor);
+}
+
+std::string problem_registered_name(const std::string& name, bool taken) {
+  return fmt::format("the state \"{}\" cannot be registered: {}.", name,
+                     taken ? "another object has this name, choose a different one"
+                           : "give it a name, and one without a slash");
 }
 
 std::string problem_without_checkpoint_dir(const std::string& setting) {
@@ -530,6 +580,27 @@ std::string warning_schedule_restored(const std::string& saved, const std::strin
       "the schedule of the checkpoint, {}, is used, not the one given, {}. Set keep_schedule to use the "
       "given one.",
       saved, given);
+}
+
+std::string problem_left_over_state(const std::string& object) {
+  return fmt::format(
+      "the checkpoint has the state of \"{}\", which is not registered now: call register_state() before train().",
+      object);
+}
+
+std::string warning_registered_state_absent(const std::string& object) {
+  return fmt::format("the checkpoint has no state of \"{}\", which stays as it is", object);
+}
+
+std::string warning_best_absent(std::int64_t step) {
+  return fmt::format(
+      "the best weights, of update {}, are not beside the checkpoint: there are none until an evaluation is better",
+      step);
+}
+
+std::string warning_another_monitor(const std::string& before, const std::string& now) {
+  return fmt::format("the best value so far is one of {}; with {} as the monitor, best and patience begin anew", before,
+                     now);
 }
 
 std::string warning_source_reread() {

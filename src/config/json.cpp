@@ -59,12 +59,17 @@ void visit_fields(Is<WarmupDecay> auto& schedule, auto&& field) {
 void visit_fields(Is<TrainConfig> auto& config, auto&& field) {
   field("epochs", config.epochs);
   field("max_steps", config.max_steps);
+  field("limit_train_batches", config.limit_train_batches);
   field("log_every", config.log_every);
   field("evaluate_every", config.evaluate_every);
+  field("evaluate_first", config.evaluate_first);
+  field("evaluate_raw", config.evaluate_raw);
+  field("limit_evaluation_batches", config.limit_evaluation_batches);
   field("checkpoint_every", config.checkpoint_every);
   field("keep_checkpoints", config.keep_checkpoints);
   field("max_grad_norm", config.max_grad_norm);
   field("monitor", config.monitor);
+  field("restore_best", config.restore_best);
 }
 
 // Every enumerator with its name.
@@ -146,6 +151,16 @@ struct Codec<std::int64_t> {
 };
 
 template <>
+struct Codec<bool> {
+  static json encode(bool value) { return value; }
+
+  static bool decode(const json& value, const Pointer& where) {
+    if (!value.is_boolean()) throw wrong_value(value, where, "true or false");
+    return value.get<bool>();
+  }
+};
+
+template <>
 struct Codec<double> {
   static json encode(double value) {
     return std::isfinite(value) ? json(value) : json(non_finite_name(value));
@@ -167,6 +182,19 @@ struct Codec<std::string> {
   static std::string decode(const json& value, const Pointer& where) {
     if (!value.is_string()) throw wrong_value(value, where, "a string");
     return value.get<std::string>();
+  }
+};
+
+/// A whole number is a count of batches, another number a share of them.
+template <>
+struct Codec<BatchLimit> {
+  static json encode(const BatchLimit& limit) {
+    return std::visit([](const auto& value) { return json(value); }, limit.value());
+  }
+
+  static BatchLimit decode(const json& value, const Pointer& where) {
+    if (value.is_number_float()) return BatchLimit(value.get<double>());
+    return BatchLimit(Codec<std::int64_t>::decode(value, where));
   }
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -51,8 +52,12 @@ void check_monitor(const Monitor& monitor, std::vector<std::string>& found) {
 
 std::vector<std::string> problems(const TrainConfig& config) {
   std::vector<std::string> found;
-  if (config.epochs < 1) {
-    found.push_back(fmt::format("epochs is {}: give the number of epochs, at least 1.", config.epochs));
+  if (!config.epochs && !config.max_steps) {
+    found.emplace_back("neither epochs nor max_steps is set: give the number of epochs, of updates, or both.");
+  }
+  if (config.epochs && *config.epochs < 0) {
+    found.push_back(
+        fmt::format("epochs is {}: give at least 1, or 0 to evaluate without training.", *config.epochs));
   }
   if (config.max_steps && *config.max_steps < 1) {
     found.push_back(fmt::format("max_steps is {}: give at least 1 update, or leave it out for no limit.",
@@ -60,6 +65,11 @@ std::vector<std::string> problems(const TrainConfig& config) {
   }
   if (config.log_every < 1) {
     found.push_back(fmt::format("log_every is {}: give at least 1 update.", config.log_every));
+  }
+  for (const auto& [name, limit] : {std::pair("limit_train_batches", config.limit_train_batches),
+                                    std::pair("limit_evaluation_batches", config.limit_evaluation_batches)}) {
+    if (!limit) continue;
+    for (auto& problem : problems(name, *limit)) found.push_back(std::move(problem));
   }
   check_interval("evaluate_every", config.evaluate_every, found);
   check_interval("checkpoint_every", config.checkpoint_every, found);
@@ -72,6 +82,20 @@ std::vector<std::string> problems(const TrainConfig& config) {
         fmt::format("max_grad_norm is {}: give a finite number above 0, or leave it out to measure the "
                     "norm without clipping.",
                     *config.max_grad_norm));
+  }
+  if (!config.evaluate_every) {
+    for (const auto& [name, set] : {std::pair("evaluate_first", config.evaluate_first),
+                                    std::pair("evaluate_raw", config.evaluate_raw),
+                                    std::pair("limit_evaluation_batches", config.limit_evaluation_batches.has_value())}) {
+      if (!set) continue;
+      found.push_back(fmt::format("{} is set but would be ignored, as evaluate_every is unset: set evaluate_every, or "
+                                  "leave {} out.",
+                                  name, name));
+    }
+  }
+  if (config.restore_best && !config.monitor) {
+    found.emplace_back(
+        "restore_best is set but no monitor says which weights are the best: set monitor, or leave restore_best out.");
   }
   if (config.monitor) {
     check_monitor(*config.monitor, found);

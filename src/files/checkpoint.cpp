@@ -91,8 +91,18 @@ Checkpoint read_checkpoint(const fs::path& path, int rank) {
   checkpoint.model = read(model_file_name);
   checkpoint.ema = read(ema_file_name);
   checkpoint.optimizer = read(optimizer_file_name);
+  checkpoint.objective = read(objective_file_name);
+  checkpoint.registered = read(registered_file_name);
   checkpoint.rank = read(rank_file_name(rank));
   return checkpoint;
+}
+
+fs::path find_checkpoint(const fs::path& given, const fs::path& root) {
+  std::error_code ignored;
+  if (root.empty() || given.is_absolute() || fs::exists(fs::symlink_status(given, ignored))) return given;
+  const fs::path below = root / given;
+  if (fs::exists(fs::symlink_status(below, ignored))) return below;
+  throw message::checkpoint_not_found(given, "there is nothing of that name, nor at " + below.string(), present_in(root));
 }
 
 void verify_checkpoint(const fs::path& path) { verify_folder(step_folder_of(path)); }

@@ -3,6 +3,7 @@
 //   checkpoints/step-00001875/       complete or absent
 //     manifest.json                  format version, files with size and CRC-32C, and all that is not a
 //     tensor model.safetensors  ema.safetensors  optimizer.safetensors      keyed by parameter name
+//     objective.safetensors  registered.safetensors                         where there is something
 //     rank-00000.safetensors         each rank's own: generator states
 //   checkpoints/{last,best,final}    symbolic links to a folder beside them, replaced atomically
 //
@@ -36,12 +37,18 @@ struct Checkpoint {
   NamedTensors model;
   NamedTensors ema;        ///< empty: no file
   NamedTensors optimizer;  ///< empty: no file
+  NamedTensors objective;  ///< empty: no file
+  NamedTensors registered;  ///< the user's own objects, `<object>/<tensor>`; empty: no file
   NamedTensors rank;       ///< this rank's own; empty when read if the checkpoint has none for this rank
 };
 
 /// Reads one checkpoint folder, or a name that leads to one; every size and checksum is verified first.
 /// Errors: CheckpointError `checkpoint-not-found`, `damaged-checkpoint`, `checkpoint-format-version`.
 Checkpoint read_checkpoint(const std::filesystem::path& path, int rank = 0);
+
+/// `given` if something is there, else what is at `given` below `root`; the name of what is to be read.
+/// Errors: CheckpointError `checkpoint-not-found`, which names both.
+std::filesystem::path find_checkpoint(const std::filesystem::path& given, const std::filesystem::path& root);
 
 /// Checks what read_checkpoint() checks before it takes in tensors, in constant memory. Throws the same
 /// errors.

@@ -30,6 +30,7 @@ bool is_count(const nlohmann::json& object, const char* member) {
 bool is_file_name(const std::string& name) {
   static const std::regex rank_file("rank-[0-9]{5,9}\\.safetensors");
   return name == model_file_name || name == ema_file_name || name == optimizer_file_name ||
+         name == objective_file_name || name == registered_file_name ||
          std::regex_match(name, rank_file);
 }
 

@@ -17,6 +17,8 @@ inline constexpr const char* manifest_file_name = "manifest.json";
 inline constexpr const char* model_file_name = "model.safetensors";
 inline constexpr const char* ema_file_name = "ema.safetensors";
 inline constexpr const char* optimizer_file_name = "optimizer.safetensors";
+inline constexpr const char* objective_file_name = "objective.safetensors";
+inline constexpr const char* registered_file_name = "registered.safetensors";
 inline constexpr std::array<const char*, 3> checkpoint_names = {"last", "best", "final"};
 
 /// `rank-00003.safetensors`

@@ -126,6 +126,8 @@ fs::path CheckpointWriter::save(const Checkpoint& checkpoint) {
   write(model_file_name, checkpoint.model);
   if (!checkpoint.ema.empty()) write(ema_file_name, checkpoint.ema);
   if (!checkpoint.optimizer.empty()) write(optimizer_file_name, checkpoint.optimizer);
+  if (!checkpoint.objective.empty()) write(objective_file_name, checkpoint.objective);
+  if (!checkpoint.registered.empty()) write(registered_file_name, checkpoint.registered);
   write(rank_file_name(0), checkpoint.rank);
 
   nlohmann::json manifest = checkpoint.manifest;

@@ -3,6 +3,8 @@
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
+
 #include "lockstep/base/messages.hpp"
 #include "lockstep/tensors/random_state.hpp"
 #include "loop/loss_value.hpp"
@@ -10,29 +12,52 @@
 namespace lockstep::detail {
 
 struct EvaluationScope::Saved {
-  Saved(torch::nn::Module& module, at::Device device) : module(module), random(device), no_grad(false) {
-    own_mode = module.is_training();
-    for (const auto& child : module.modules(/*include_self=*/false))
-      modes.emplace_back(child, child->is_training());
-  }
+  explicit Saved(at::Device device) : random(device), no_grad(false) {}
 
-  torch::nn::Module& module;
+  /// The modes of a module and of all below it.
+  struct Modes {
+    explicit Modes(torch::nn::Module& root) : root(root), own(root.is_training()) {
+      for (const auto& child : root.modules(/*include_self=*/false)) below.emplace_back(child, child->is_training());
+    }
+    void put_back() const {
+      // train() sets a module and all below it; parents come before their children here, so each child's own mode wins.
+      root.train(own);
+      for (const auto& [child, mode] : below) child->train(mode);
+    }
+
+    torch::nn::Module& root;
+    bool own;
+    std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> below;
+  };
+
   RandomStateGuard random;
   c10::AutoGradMode no_grad;
-  bool own_mode;
-  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes;
+  std::vector<Modes> modes;
 };
 
-EvaluationScope::EvaluationScope(torch::nn::Module& module, at::Device device)
-    : saved_(std::make_unique<Saved>(module, device)) {
-  module.eval();
+EvaluationScope::EvaluationScope(torch::nn::Module& module, torch::nn::Module* objective, at::Device device)
+    : saved_(std::make_unique<Saved>(device)) {
+  for (auto* const root : {&module, objective}) {
+    if (root == nullptr) continue;
+    saved_->modes.emplace_back(*root);
+    root->eval();
+  }
 }
 
 EvaluationScope::~EvaluationScope() {
-  // train() sets a module and all below it; parents come before their children here, so each child's own mode
-  // wins.
-  saved_->module.train(saved_->own_mode);
-  for (const auto& [child, mode] : saved_->modes) child->train(mode);
+  for (const auto& modes : saved_->modes) modes.put_back();
+}
+
+void check_evaluator(const std::vector<std::string>& sets, const EvaluatorOptions& options) {
+  std::vector<std::string> found;
+  for (const auto& [name, interval] : options.every) {
+    if (std::find(sets.begin(), sets.end(), name) == sets.end()) {
+      found.push_back(message::problem_interval_of_unknown_set(name, sets));
+    } else if (interval.every < 1) {
+      found.push_back(message::problem_interval_of_set(name, interval.every));
+    }
+  }
+  if (!found.empty()) throw message::invalid_settings(found);
 }
 
 void SetTotals::add(const StepOutput& output) {

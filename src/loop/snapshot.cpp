@@ -4,16 +4,16 @@
 #include <ATen/Version.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
-#include <torch/nn/module.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <map>
 
 #include "config/json.hpp"
 #include "lockstep/base/messages.hpp"
 #include "lockstep/base/version.hpp"
-#include "lockstep/tensors/module_state.hpp"
 #include "lockstep/tensors/random_state.hpp"
+#include "loop/host_copy.hpp"
 
 namespace lockstep {
 namespace {
@@ -26,16 +26,6 @@ constexpr std::string_view log_prefix = "log/";
 template <class T>
 json or_null(const std::optional<T>& value) {
   return value ? json(*value) : json(nullptr);
-}
-
-NamedTensors averaged_state(const Live& live) {
-  NamedTensors state = module_state(live.module);
-  std::map<std::string, at::Tensor> averages;
-  for (const auto& [name, tensor] : live.average->named()) averages.emplace(name, tensor);
-  for (auto& [name, tensor] : state) {
-    if (const auto found = averages.find(name); found != averages.end()) tensor = found->second;
-  }
-  return state;
 }
 
 void compare_tensors(const std::string& what, const NamedTensors& saved, const NamedTensors& own,
@@ -94,9 +84,25 @@ void compare_options(const json& saved_groups, const json& own_groups, Problems&
   }
 }
 
-void copy_tensors(const NamedTensors& from, const NamedTensors& to) {
-  const std::map<std::string, at::Tensor> by_name(from.begin(), from.end());
-  for (const auto& [name, tensor] : to) tensor.copy_(by_name.at(name));
+/// Whether the saved objects are those registered now. Of the registered ones, what was not saved keeps its values.
+void compare_registered(const json& saved, const std::vector<RegisteredState>& registered, Problems& problems,
+                        Problems& warnings) {
+  std::set<std::string> left = saved.get<std::set<std::string>>();
+  for (const auto& object : registered) {
+    if (left.erase(object.name) == 0) warnings.push_back(message::warning_registered_state_absent(object.name));
+  }
+  for (const auto& name : left) problems.push_back(message::problem_left_over_state(name));
+}
+
+void load_registered(const NamedTensors& saved, const json& names, const std::vector<RegisteredState>& registered) {
+  for (const auto& object : registered) {
+    if (std::find(names.begin(), names.end(), object.name) == names.end()) continue;
+    NamedTensors own;
+    for (const auto& [name, tensor] : saved) {
+      if (name.starts_with(object.name + "/")) own.emplace_back(name.substr(object.name.size() + 1), tensor);
+    }
+    object.load(own);
+  }
 }
 
 }  // namespace
@@ -131,18 +137,27 @@ Checkpoint take_checkpoint(const Live& live, Progress& progress, const json& con
       {"state", to_json(progress.state)},
       {"loss_unit", progress.loss_unit},
       {"evaluated", progress.evaluated},
-      {"evaluation_pending", progress.evaluation_pending},
+      {"evaluation_pending", progress.pending},
+      {"monitor", progress.monitor ? to_json(*progress.monitor) : json(nullptr)},
       {"schedule", progress.schedule ? json{{"warmup_decay", to_json(*progress.schedule)}} : json(nullptr)},
       {"optimizer", std::move(optimizer.description)},
       {"ema", live.average ? json{{"decay", live.average->decay()}, {"started", live.average->started()}}
                            : json(nullptr)},
+      {"registered", json::array()},
       {"fingerprint", fingerprint(live)},
       {"slice_layout", nullptr},  // one process sums nothing over ranks
       {"config", config},
       {"metadata", metadata}};
-  checkpoint.model = module_state(live.module);
-  if (live.average) checkpoint.ema = averaged_state(live);
+  checkpoint.model = live.modules.model_state();
+  if (live.average) checkpoint.ema = live.average->over(checkpoint.model);
   checkpoint.optimizer = std::move(optimizer.tensors);
+  checkpoint.objective = live.modules.objective_state();
+  for (const auto& object : live.registered) {
+    checkpoint.manifest["registered"].push_back(object.name);
+    for (auto& [name, tensor] : object.state()) {
+      checkpoint.registered.emplace_back(object.name + "/" + name, tensor);
+    }
+  }
   checkpoint.rank = random_state(live.accelerator.device());
   for (const auto& total : progress.log_totals.entries()) {
     // As doubles in a tensor, so that no value, NaN included, loses a bit.
@@ -164,8 +179,11 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
     progress.save_index = manifest.at("save_index").get<std::int64_t>();
     progress.state = read_json<TrainState>(manifest.at("state"), json::json_pointer("/state"));
     progress.loss_unit = manifest.at("loss_unit").get<std::int64_t>();
-    progress.evaluated = manifest.at("evaluated").get<bool>();
-    progress.evaluation_pending = manifest.at("evaluation_pending").get<bool>();
+    progress.evaluated = manifest.at("evaluated").get<std::set<std::string>>();
+    progress.pending = manifest.at("evaluation_pending").get<std::set<std::string>>();
+    if (const json& monitor = manifest.at("monitor"); !monitor.is_null()) {
+      progress.monitor = read_json<Monitor>(monitor, json::json_pointer("/monitor"));
+    }
     if (const json& schedule = manifest.at("schedule"); !schedule.is_null()) {
       progress.schedule =
           read_json<WarmupDecay>(schedule.at("warmup_decay"), json::json_pointer("/schedule/warmup_decay"));
@@ -179,16 +197,20 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
     Problems misfits;
     Problems warnings;
     compare_fingerprints(manifest.at("fingerprint"), fingerprint(live), misfits, warnings);
-    compare_tensors("model", checkpoint.model, module_state(live.module), misfits);
+    const NamedTensors model = live.modules.model_state();
+    const NamedTensors objective = live.modules.objective_state();
+    compare_tensors("model", checkpoint.model, model, misfits);
+    compare_tensors("objective", checkpoint.objective, objective, misfits);
     if (has_average != (live.average != nullptr)) misfits.push_back(message::problem_average(has_average));
     if (has_average && live.average) {
-      compare_tensors("averaged weights", checkpoint.ema, averaged_state(live), misfits);
+      compare_tensors("averaged weights", checkpoint.ema, live.average->over(model), misfits);
       if (const double decay = manifest.at("ema").at("decay").get<double>(); decay != live.average->decay()) {
         misfits.push_back(message::problem_setting("ema_decay", std::to_string(decay),
                                                    std::to_string(live.average->decay())));
       }
     }
     for (auto& problem : live.optimizer.misfits(optimizer)) misfits.push_back(std::move(problem));
+    compare_registered(manifest.at("registered"), live.registered, misfits, warnings);
     if (!misfits.empty()) throw message::checkpoint_does_not_fit(path, misfits);
     compare_options(optimizer.description.at("groups"), live.optimizer.state().description.at("groups"),
                     warnings);
@@ -196,9 +218,11 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
 
     const c10::AutoGradMode no_grad(false);
     live.optimizer.load(optimizer);
-    copy_tensors(checkpoint.model, module_state(live.module));
+    copy_by_name(checkpoint.model, model);
+    copy_by_name(checkpoint.objective, objective);
     if (has_average)
       live.average->load(manifest.at("ema").at("started").get<bool>() ? checkpoint.ema : NamedTensors{});
+    load_registered(checkpoint.registered, manifest.at("registered"), live.registered);
     set_random_state(checkpoint.rank, live.accelerator.device());
     return progress;
   } catch (const json::exception& error) {

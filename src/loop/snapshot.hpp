@@ -5,21 +5,21 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "files/checkpoint.hpp"
+#include "lockstep/config/monitor.hpp"
 #include "lockstep/config/train_state.hpp"
 #include "lockstep/config/warmup_decay.hpp"
 #include "lockstep/data/batch_source.hpp"
 #include "lockstep/optim/weight_average.hpp"
+#include "lockstep/loop/registered_state.hpp"
 #include "lockstep/ranks/accelerator.hpp"
 #include "lockstep/tensors/metric_totals.hpp"
+#include "loop/trained_modules.hpp"
 #include "optim/optimizer_adapter.hpp"
-
-namespace torch::nn {
-class Module;
-}
 
 namespace lockstep {
 
@@ -29,19 +29,21 @@ struct Progress {
   std::int64_t save_index = 0;  ///< checkpoints saved so far, over all processes of the run
   TrainState state;
   std::int64_t loss_unit = 0;       ///< see AccumulationWindow; 0: not known yet
-  bool evaluated = false;           ///< an evaluation has been made at this very state
-  bool evaluation_pending = false;  ///< one was due and left out because of a stop
+  std::set<std::string> evaluated;  ///< sets that have been evaluated at this very state
+  std::set<std::string> pending;    ///< sets that were due and left out because of a stop
+  std::optional<Monitor> monitor;   ///< the last one that judged
   std::optional<WarmupDecay> schedule;
   MetricTotals log_totals;  ///< since the last training log line
 };
 
 /// The live objects a checkpoint covers.
 struct Live {
-  torch::nn::Module& module;
+  const TrainedModules& modules;
   OptimizerAdapter& optimizer;
   WeightAverage* average;  ///< null: none
   const Accelerator& accelerator;
-  const SourceFacts& source;
+  SourceFacts source;  ///< with the batches of an epoch after limit_train_batches
+  const std::vector<RegisteredState>& registered;
 };
 
 /// What decides whether a run can be continued exactly: data, batching, seeds, precision, versions, threads.

@@ -8,14 +8,16 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <set>
 
 #include "config/json.hpp"
 #include "files/checkpoint_writer.hpp"
 #include "lockstep/base/messages.hpp"
 #include "lockstep/optim/parameter_groups.hpp"
-#include "lockstep/tensors/module_state.hpp"
+#include "loop/host_copy.hpp"
 #include "loop/optimizer_update.hpp"
 #include "loop/snapshot.hpp"
+#include "loop/trained_modules.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -29,20 +31,35 @@ std::string new_run_id() {
   return id;
 }
 
-std::vector<at::Tensor> defined_buffers(const torch::nn::Module& module) {
-  std::vector<at::Tensor> result;
-  for (const auto& buffer : module.buffers()) {
-    if (buffer.defined()) result.push_back(buffer);
+/// What the average runs over.
+NamedTensors averaged_tensors(const torch::nn::Module& model, bool with_buffers) {
+  NamedTensors tensors = trainable_parameters(model);
+  if (!with_buffers) return tensors;
+  for (const auto& buffer : model.named_buffers()) {
+    if (buffer.value().defined() && buffer.value().is_floating_point()) {
+      tensors.emplace_back(buffer.key(), buffer.value());
+    }
   }
-  return result;
+  return tensors;
 }
 
-NamedTensors placed_parameters(torch::nn::Module& module, const Placement& placement) {
-  place_module(module, placement.device, *placement.floating);
-  NamedTensors parameters;
-  for (const auto& parameter : module.named_parameters())
-    parameters.emplace_back(parameter.key(), parameter.value());
-  return parameters;
+using Names = std::set<std::string>;
+using Values = std::vector<std::pair<std::string, double>>;
+
+void append(Values& values, const std::string& prefix, const EvaluationResults& results) {
+  for (const auto& [set, metrics] : results) {
+    for (const auto& [name, value] : metrics) values.emplace_back(prefix + set + "/" + name, value);
+  }
+}
+
+constexpr std::string_view raw_prefix = "raw/";
+
+bool watches_raw(const Monitor& monitor) { return monitor.metric().starts_with(raw_prefix); }
+
+std::string set_of(const Monitor& monitor) {
+  std::string_view metric = monitor.metric();
+  if (watches_raw(monitor)) metric.remove_prefix(raw_prefix.size());
+  return std::string(metric.substr(0, metric.find('/')));
 }
 
 }  // namespace
@@ -50,19 +67,24 @@ NamedTensors placed_parameters(torch::nn::Module& module, const Placement& place
 struct TrainerCore::Impl {
   explicit Impl(Parts given)
       : parts(std::move(given)),
-        parameters(placed_parameters(parts.module, parts.accelerator.placement())),
-        optimizer(parts.optimizer, parameters),
-        buffers(defined_buffers(parts.module)) {
-    if (parts.ema_decay) average.emplace(*parts.ema_decay, trainable_parameters(parts.module));
-    for (const auto& buffer : buffers) buffers_before_window.push_back(at::empty_like(buffer));
+        modules(parts.model, parts.objective.get(), parts.accelerator.placement()),
+        optimizer(parts.optimizer, modules.parameters()) {
+    if (parts.average_buffers && !parts.ema_decay) {
+      throw message::invalid_settings({message::problem_average_buffers()});
+    }
+    if (parts.ema_decay) average.emplace(*parts.ema_decay, averaged_tensors(parts.model, parts.average_buffers));
+    for (const auto& buffer : modules.buffers()) buffers_before_window.push_back(at::empty_like(buffer));
     progress.run_id = new_run_id();
   }
 
   Live live() {
-    return {parts.module, optimizer, average ? &*average : nullptr, parts.accelerator, parts.source};
+    SourceFacts source = parts.source;
+    source.batches = limited(config.limit_train_batches, source.batches);
+    return {modules, optimizer, average ? &*average : nullptr, parts.accelerator, source, registered};
   }
   TrainState& state() { return progress.state; }
-  bool evaluates() const { return parts.evaluation_sets && config.evaluate_every; }
+  bool evaluates() const { return parts.evaluation && config.evaluate_every; }
+  bool only_evaluates() const { return config.epochs == 0; }
 
   // ---- talking ----
 
@@ -94,7 +116,8 @@ struct TrainerCore::Impl {
     return {{"train", to_json(config)},
             {"optimizer", {{"kind", optimizer.kind()}, {"groups", std::move(groups)}}},
             {"schedule", progress.schedule ? to_json(*progress.schedule) : json(nullptr)},
-            {"ema_decay", average ? json(average->decay()) : json(nullptr)}};
+            {"ema_decay", average ? json(average->decay()) : json(nullptr)},
+            {"average_buffers", parts.average_buffers}};
   }
 
   // ---- settings ----
@@ -106,14 +129,26 @@ struct TrainerCore::Impl {
     }
     if (given.monitor) {
       const auto& metric = given.monitor->metric();
-      if (!parts.evaluation_sets || !given.evaluate_every) {
+      if (!parts.evaluation || !given.evaluate_every) {
         found.push_back(message::problem_monitor_without_evaluation(metric));
       } else {
-        const auto& sets = *parts.evaluation_sets;
-        if (std::find(sets.begin(), sets.end(), metric.substr(0, metric.find('/'))) == sets.end()) {
+        const auto& sets = parts.evaluation->sets;
+        if (std::find(sets.begin(), sets.end(), set_of(*given.monitor)) == sets.end()) {
           found.push_back(message::problem_monitor_set(metric, sets));
+        } else if (watches_raw(*given.monitor) && !given.evaluate_raw) {
+          found.push_back(message::problem_monitor_raw(metric));
         }
       }
+    }
+    if (!parts.evaluation) {
+      for (const auto& [name, set] : {std::pair("evaluate_first", given.evaluate_first),
+                                      std::pair("evaluate_raw", given.evaluate_raw),
+                                      std::pair("limit_evaluation_batches", given.limit_evaluation_batches.has_value()),
+                                      std::pair("epochs = 0", given.epochs == 0)}) {
+        if (set) found.push_back(message::problem_without_evaluator(name));
+      }
+    } else if (given.evaluate_raw && !average) {
+      found.push_back(message::problem_evaluate_raw());
     }
     if (options.checkpoint_dir.empty()) {
       if (given.keep_checkpoints)
@@ -134,10 +169,10 @@ struct TrainerCore::Impl {
   std::optional<LatestCheckpoint> find_checkpoint(const TrainOptions& options) {
     if (!options.resume_from) return {};
     const int rank = parts.accelerator.rank();
-    if (const auto& path = options.resume_from->path()) {
-      Checkpoint checkpoint = read_checkpoint(*path, rank);
-      return LatestCheckpoint{.directory = std::filesystem::canonical(*path),
-                              .checkpoint = std::move(checkpoint)};
+    if (const auto& given = options.resume_from->path()) {
+      const auto path = lockstep::find_checkpoint(*given, options.checkpoint_dir);
+      Checkpoint checkpoint = read_checkpoint(path, rank);
+      return LatestCheckpoint{.directory = std::filesystem::canonical(path), .checkpoint = std::move(checkpoint)};
     }
     return read_latest_checkpoint(options.checkpoint_dir, rank,
                                   [this](const std::string& text) { warn(text); });
@@ -176,12 +211,52 @@ struct TrainerCore::Impl {
     if (!parts.source.exact_resume && progress.state.next_batch > 0) warn(message::warning_source_reread());
     saved = Saved{position(), found.directory};
     resumed = true;
+    take_over_best(found);
+  }
+
+  /// Reads the best weights from beside the checkpoint that a run goes on from.
+  void take_over_best(const LatestCheckpoint& found) {
+    best.clear();
+    if (!progress.state.best_step || !progress.monitor) return;
+    const auto take = [&](const Checkpoint& checkpoint) {
+      if (checkpoint.manifest.at("state").at("step") != *progress.state.best_step ||
+          checkpoint.manifest.at("run_id") != progress.run_id) {
+        return false;
+      }
+      NamedTensors tensors =
+          average && !watches_raw(*progress.monitor) && !checkpoint.ema.empty() ? checkpoint.ema : checkpoint.model;
+      tensors.insert(tensors.end(), checkpoint.objective.begin(), checkpoint.objective.end());
+      best.keep(tensors);
+      return true;
+    };
+    try {
+      if (take(read_checkpoint(found.directory.parent_path() / "best", parts.accelerator.rank()))) return;
+    } catch (const CheckpointError&) {
+      // Said below: a run can do without its best weights until there are better ones.
+    }
+    if (!take(found.checkpoint)) warn(message::warning_best_absent(*progress.state.best_step));
+  }
+
+  /// Values of different metrics cannot be compared.
+  void forget_best_of_another_monitor() {
+    if (!config.monitor) return;
+    const auto& before = progress.monitor;
+    if (before && progress.state.best_step &&
+        (before->metric() != config.monitor->metric() ||
+         before->options().direction != config.monitor->options().direction)) {
+      warn(message::warning_another_monitor(before->metric(), config.monitor->metric()));
+      progress.state.best_metric = {};
+      progress.state.best_step = {};
+      progress.state.evaluations_without_improvement = 0;
+      best.clear();
+    }
+    progress.monitor = config.monitor;
   }
 
   struct Position {
     TrainState state;
-    bool evaluated;
-    bool evaluation_pending;
+    Names evaluated;
+    Names pending;
     bool operator==(const Position&) const = default;
   };
   struct Saved {
@@ -190,7 +265,7 @@ struct TrainerCore::Impl {
   };
 
   Position position() const {
-    Position here{progress.state, progress.evaluated, progress.evaluation_pending};
+    Position here{progress.state, progress.evaluated, progress.pending};
     here.state.end = EndReason::none;
     here.state.stop_reason = {};
     return here;
@@ -224,31 +299,101 @@ struct TrainerCore::Impl {
 
   // ---- evaluation ----
 
-  Verdict evaluate_now() {
-    EvaluationResults results;
+  Names all_sets() const {
+    return evaluates() ? Names(parts.evaluation->sets.begin(), parts.evaluation->sets.end()) : Names();
+  }
+
+  /// The sets whose interval is over.
+  Names due_sets(bool updated, bool epoch_ended) const {
+    Names due;
+    for (const auto& set : all_sets()) {
+      const auto& own = parts.evaluation->options.every;
+      const auto found = own.find(set);
+      const Interval& interval = found == own.end() ? *config.evaluate_every : found->second;
+      if (interval.due(progress.state.step, updated, progress.state.epoch, epoch_ended)) due.insert(set);
+    }
+    return due;
+  }
+
+  /// Evaluates and logs these sets, on the average if there is one.
+  Values run_evaluation(const Names& sets) {
+    const EvaluationRequest request{.sets = {sets.begin(), sets.end()},
+                                    .limit_batches = config.limit_evaluation_batches,
+                                    .objective = modules.objective()};
+    Values values;
     {
       std::optional<WeightAverage::Swap> swap;
       if (average) swap.emplace(*average);
-      results = evaluate();
+      append(values, "", parts.evaluation->run(request));
     }
-    std::vector<std::pair<std::string, double>> values;
-    for (const auto& [set, metrics] : results) {
-      for (const auto& [name, value] : metrics) values.emplace_back(set + "/" + name, value);
-    }
+    if (config.evaluate_raw) append(values, std::string(raw_prefix), parts.evaluation->run(request));
     log("evaluate", values, {});
-    progress.evaluated = true;
-    progress.evaluation_pending = false;
-    if (!config.monitor) return {};
+    return values;
+  }
+
+  Verdict judge(const Values& values) {
     for (const auto& [name, value] : values) {
-      if (name == config.monitor->metric()) return config.monitor->judge(value, state());
+      if (name != config.monitor->metric()) continue;
+      const Verdict verdict = config.monitor->judge(value, state());
+      if (verdict.improved) keep_best(values);
+      return verdict;
     }
     throw message::unknown_monitor_metric(config.monitor->metric(), values);
   }
 
-  void evaluate_and_save(bool evaluation_due, bool checkpoint_due) {
+  void keep_best(Values values) {
+    NamedTensors tensors = modules.model_state();
+    if (average && !watches_raw(*config.monitor)) tensors = average->over(std::move(tensors));
+    for (auto& tensor : modules.objective_state()) tensors.push_back(std::move(tensor));
+    best.keep(tensors);
+    for (auto& value : values) value.first = "best/" + value.first;
+    log("best", std::move(values), {});
+  }
+
+  Verdict evaluate_now(const Names& sets) {
+    const Values values = run_evaluation(sets);
+    progress.evaluated.insert(sets.begin(), sets.end());
+    for (const auto& set : sets) progress.pending.erase(set);
+    if (!config.monitor || !sets.contains(set_of(*config.monitor))) return {};
+    return judge(values);
+  }
+
+  void evaluate_and_save(const Names& sets, bool checkpoint_due) {
     Verdict verdict;
-    if (evaluation_due) verdict = evaluate_now();
+    if (!sets.empty()) verdict = evaluate_now(sets);
     if (checkpoint_due || verdict.improved) save(verdict.improved, /*final=*/false);
+  }
+
+  /// Of a run that is over.
+  void evaluate_test() {
+    if (!parts.test) return;
+    const auto& test = *parts.test;
+    const auto weights = use_weights(!best.empty() ? Weights::best : average ? Weights::ema : Weights::raw);
+    test_results = test.run({.sets = test.sets, .objective = modules.objective()});
+    Values values;
+    append(values, "", *test_results);
+    log("test", std::move(values), {});
+  }
+
+  std::shared_ptr<void> use_weights(Weights which) {
+    switch (which) {
+      case Weights::raw:
+        break;
+      case Weights::ema:
+        if (!average) throw message::no_averaged_weights();
+        return std::make_shared<WeightAverage::Swap>(*average);
+      case Weights::best:
+        if (best.empty()) throw message::no_best_weights();
+        return std::make_shared<ValueSwap>(best.tensors(), whole_state());
+    }
+    return nullptr;
+  }
+
+  /// Everything that the best weights cover.
+  NamedTensors whole_state() const {
+    NamedTensors state = modules.model_state();
+    for (auto& tensor : modules.objective_state()) state.push_back(std::move(tensor));
+    return state;
   }
 
   // ---- the window ----
@@ -257,7 +402,7 @@ struct TrainerCore::Impl {
 
   void put_buffers_back() {
     const c10::AutoGradMode no_grad(false);
-    if (!buffers.empty()) at::_foreach_copy_(buffers, buffers_before_window);
+    if (!modules.buffers().empty()) at::_foreach_copy_(modules.buffers(), buffers_before_window);
   }
 
   void log_training(double gradient_norm) {
@@ -278,7 +423,7 @@ struct TrainerCore::Impl {
     const auto& s = progress.state;
     if (stop_reason) return EndReason::stop_request;
     if (config.max_steps && s.step >= *config.max_steps) return EndReason::max_steps;
-    if (s.epoch >= config.epochs) return EndReason::epochs;
+    if (config.epochs && s.epoch >= *config.epochs) return EndReason::epochs;
     if (config.monitor && config.monitor->options().patience &&
         s.evaluations_without_improvement >= *config.monitor->options().patience) {
       return EndReason::early_stop;
@@ -295,18 +440,21 @@ struct TrainerCore::Impl {
   }
 
   Parts parts;
-  NamedTensors parameters;
+  TrainedModules modules;
   OptimizerAdapter optimizer;
   std::optional<WeightAverage> average;
-  std::vector<at::Tensor> buffers;
+  std::vector<RegisteredState> registered;
   std::vector<at::Tensor> buffers_before_window;
   Progress progress;
+  HostCopy best;  // empty: nothing was judged yet, or not in this process
+  /// The weights that the run goes on from while the model holds the best ones.
+  std::optional<HostCopy> last;
+  std::optional<EvaluationResults> test_results;
 
   // Of the present or last train() call.
   TrainConfig config;
   json metadata;
   StopRequest* stop = nullptr;
-  Evaluate evaluate;
   std::unique_ptr<CheckpointWriter> writer;
   std::optional<std::string> stop_reason;
   std::optional<Saved> saved;
@@ -319,16 +467,17 @@ TrainerCore::~TrainerCore() = default;
 
 const TrainState& TrainerCore::state() const { return impl_->progress.state; }
 
-std::int64_t TrainerCore::updates_per_epoch() const {
-  const auto& batches = impl_->parts.source.batches;
+std::int64_t TrainerCore::updates_per_epoch(const std::optional<BatchLimit>& limit) const {
+  const auto batches = limited(limit, impl_->parts.source.batches);
   if (!batches) throw message::unknown_length();
   const auto size = impl_->parts.accelerator.options().gradient_accumulation_steps;
   return (*batches + size - 1) / size;
 }
 
 std::int64_t TrainerCore::planned_steps(const TrainConfig& config) const {
-  if (!impl_->parts.source.batches && config.max_steps) return *config.max_steps;
-  const std::int64_t all = updates_per_epoch() * config.epochs;
+  const bool known = limited(config.limit_train_batches, impl_->parts.source.batches).has_value();
+  if (config.max_steps && !(known && config.epochs)) return *config.max_steps;
+  const std::int64_t all = updates_per_epoch(config.limit_train_batches) * config.epochs.value_or(0);
   return config.max_steps ? std::min(all, *config.max_steps) : all;
 }
 
@@ -350,25 +499,40 @@ void TrainerCore::set_lr(const std::string& group, double lr) {
 }
 
 NamedTensors TrainerCore::weights(Weights which) const {
-  NamedTensors result = module_state(impl_->parts.module);
-  if (which == Weights::raw) return result;
-  if (!impl_->average) throw message::no_averaged_weights();
-  const NamedTensors averages = impl_->average->named();
-  for (auto& [name, tensor] : result) {
-    for (const auto& [averaged_name, average] : averages) {
-      if (name == averaged_name) tensor = average;
+  const auto& run = *impl_;
+  switch (which) {
+    case Weights::raw:
+      break;
+    case Weights::ema:
+      if (!run.average) throw message::no_averaged_weights();
+      return run.average->over(run.modules.model_state());
+    case Weights::best: {
+      if (run.best.empty()) throw message::no_best_weights();
+      NamedTensors tensors = run.best.tensors();
+      tensors.resize(run.modules.model_state().size());  // without the objective's
+      return tensors;
     }
   }
-  return result;
+  return run.modules.model_state();
 }
 
-std::unique_ptr<WeightAverage::Swap> TrainerCore::use(Weights which) {
-  if (which == Weights::raw) return nullptr;
-  if (!impl_->average) throw message::no_averaged_weights();
-  return std::make_unique<WeightAverage::Swap>(*impl_->average);
+std::shared_ptr<void> TrainerCore::use(Weights which) { return impl_->use_weights(which); }
+
+torch::nn::Module* TrainerCore::objective() const { return impl_->modules.objective(); }
+
+const std::optional<EvaluationResults>& TrainerCore::test_results() const { return impl_->test_results; }
+
+void TrainerCore::register_state(RegisteredState object) {
+  auto& registered = impl_->registered;
+  const bool taken = std::any_of(registered.begin(), registered.end(),
+                                 [&](const auto& other) { return other.name == object.name; });
+  if (taken || object.name.empty() || object.name.find('/') != std::string::npos) {
+    throw message::invalid_settings({message::problem_registered_name(object.name, taken)});
+  }
+  registered.push_back(std::move(object));
 }
 
-void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options, Evaluate evaluate) {
+void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) {
   auto& run = *impl_;
   if (const auto found = run.mistakes(config, options); !found.empty())
     throw message::invalid_settings(found);
@@ -376,18 +540,23 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options, 
   run.metadata = options.metadata;
   run.stop = options.stop;
   run.stop_reason = {};
-  run.evaluate = std::move(evaluate);
   run.resumed = false;
+  run.test_results = {};
   run.state().end = EndReason::none;
   run.state().stop_reason = {};
+  if (run.last) {
+    copy_by_name(run.last->tensors(), run.whole_state());
+    run.last = {};
+  }
 
-  if (!options.checkpoint_dir.empty() && run.parts.accelerator.is_main_process()) {
+  if (!options.checkpoint_dir.empty() && run.parts.accelerator.is_main_process() && !run.only_evaluates()) {
     run.writer = std::make_unique<CheckpointWriter>(options.checkpoint_dir);
   }
   const auto found = run.find_checkpoint(options);
   if (run.writer) run.refuse_foreign_checkpoints(options, found);
   if (found) run.resume(*found, options);
-  run.parts.module.train();
+  run.forget_best_of_another_monitor();
+  run.modules.train();
   run.meet(Phase::window, 0);
 
   if (run.parts.logger) {
@@ -397,19 +566,27 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options, 
         run.resolved_config().dump(2), {{"torch", TORCH_VERSION}});
     run.log(run.state().batches > 0 || run.resumed ? "resume" : "start", {}, {});
   }
+  if (run.only_evaluates()) return;
   if (run.reason() == EndReason::none && run.writer) run.writer->remove_name("final");
-  if (run.progress.evaluation_pending && run.evaluates() && !run.stop_reason) {
-    run.evaluate_and_save(/*evaluation_due=*/true, /*checkpoint_due=*/false);
-  }
+  Names due = run.progress.pending;
+  if (config.evaluate_first && run.state().batches == 0) due = run.all_sets();
+  std::erase_if(due, [all = run.all_sets(), &run](const auto& set) {
+    return !all.contains(set) || run.progress.evaluated.contains(set);
+  });
+  if (!due.empty() && !run.stop_reason) run.evaluate_and_save(due, /*checkpoint_due=*/false);
 }
 
 bool TrainerCore::finished() const { return impl_->reason() != EndReason::none; }
 
+std::optional<std::int64_t> TrainerCore::epoch_limit() const {
+  return limited(impl_->config.limit_train_batches, impl_->parts.source.batches);
+}
+
 AccumulationWindow& TrainerCore::open_window() {
   auto& run = *impl_;
   const c10::AutoGradMode no_grad(false);
-  for (const auto& parameter : run.parameters) parameter.second.mutable_grad().reset();
-  if (!run.buffers.empty()) at::_foreach_copy_(run.buffers_before_window, run.buffers);
+  for (const auto& parameter : run.modules.parameters()) parameter.second.mutable_grad().reset();
+  if (!run.buffers_before_window.empty()) at::_foreach_copy_(run.buffers_before_window, run.modules.buffers());
   return run.window.emplace(
       run.parts.accelerator.options().gradient_accumulation_steps, run.progress.loss_unit,
       WindowPosition{.update = run.state().step + 1, .rank = run.parts.accelerator.rank()});
@@ -430,7 +607,7 @@ void TrainerCore::close_window(bool epoch_ended) {
 
   progress.loss_unit = run.window->loss_unit();
   progress.log_totals.merge(run.window->totals());
-  progress.evaluated = false;
+  progress.evaluated.clear();
   state.batches += run.window->microbatches();
   state.next_batch += run.window->microbatches();
   state.samples += agreed.samples;
@@ -448,12 +625,12 @@ void TrainerCore::close_window(bool epoch_ended) {
   const auto due = [&](const std::optional<Interval>& interval) {
     return interval && interval->due(state.step, updated, state.epoch, epoch_ended);
   };
-  const bool evaluation_due = run.evaluates() && due(run.config.evaluate_every);
+  Names sets = run.due_sets(updated, epoch_ended);
   switch (run.reason()) {
     case EndReason::none:
-      return run.evaluate_and_save(evaluation_due, due(run.config.checkpoint_every));
+      return run.evaluate_and_save(sets, due(run.config.checkpoint_every));
     case EndReason::stop_request:
-      progress.evaluation_pending = evaluation_due;
+      progress.pending = std::move(sets);
       return;
     default:
       return;  // finish() evaluates and saves
@@ -468,9 +645,20 @@ TrainState TrainerCore::finish() {
   auto& run = *impl_;
   run.state().end = run.reason();
   const bool stopped = run.state().end == EndReason::stop_request;
-  Verdict verdict;
-  if (!stopped && run.evaluates() && !run.progress.evaluated) verdict = run.evaluate_now();
-  run.save(verdict.improved, /*final=*/!stopped);
+  if (run.only_evaluates()) {
+    if (!stopped) run.run_evaluation(run.all_sets());
+  } else {
+    Names sets = run.all_sets();
+    std::erase_if(sets, [&run](const auto& set) { return run.progress.evaluated.contains(set); });
+    Verdict verdict;
+    if (!stopped && !sets.empty()) verdict = run.evaluate_now(sets);
+    run.save(verdict.improved, /*final=*/!stopped);
+  }
+  if (!stopped) run.evaluate_test();
+  if (!stopped && run.config.restore_best && !run.best.empty()) {
+    run.last.emplace().keep(run.whole_state());
+    copy_by_name(run.best.tensors(), run.whole_state());
+  }
   run.state().stop_reason = run.stop_reason;
   run.log(stopped ? "stop" : "end", {}, stopped ? *run.stop_reason : to_string(run.state().end));
   if (run.parts.logger) run.parts.logger->end();

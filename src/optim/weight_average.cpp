@@ -6,6 +6,7 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
+#include <map>
 
 #include "lockstep/base/messages.hpp"
 
@@ -33,6 +34,15 @@ NamedTensors WeightAverage::named() const {
     result.emplace_back(parameters_[i].first, started() ? average_[i] : tensors_[i].detach());
   }
   return result;
+}
+
+NamedTensors WeightAverage::over(NamedTensors state) const {
+  const NamedTensors averages = named();
+  const std::map<std::string, at::Tensor> by_name(averages.begin(), averages.end());
+  for (auto& [name, tensor] : state) {
+    if (const auto found = by_name.find(name); found != by_name.end()) tensor = found->second;
+  }
+  return state;
 }
 
 void WeightAverage::load(const NamedTensors& saved) {

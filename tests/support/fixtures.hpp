@@ -102,6 +102,8 @@ struct OneWeightSettings {
   OneWeightStep<at::Tensor> evaluation_step = ledger;
   RunLogger* logger = nullptr;
   std::uint64_t seed = 0;
+  Batches rare_set = {};  ///< evaluated as `rare`, every two epochs; empty: there is none
+  Batches test_set = {};  ///< tested as `test` at the end, with evaluation_step; empty: there is no test
 };
 
 /// A Trainer of a OneWeight with SGD, in double, with all it refers to.
@@ -118,9 +120,15 @@ class OneWeightRun {
         optimizer(model.parameters(), torch::optim::SGDOptions(settings.lr)),
         source_(std::move(source)),
         evaluation_set_(std::move(settings.evaluation_set)),
-        evaluator_(accelerator, {{"validation", evaluation_set_}}, std::move(settings.evaluation_step)),
+        rare_set_(std::move(settings.rare_set)),
+        test_set_(std::move(settings.test_set)),
+        evaluator_(accelerator, sets(), settings.evaluation_step,
+                   {.every = rare_set_.empty() ? std::map<std::string, Interval>{}
+                                               : std::map<std::string, Interval>{{"rare", {.every = 2}}}}),
+        test_(accelerator, {{"test", test_set_}}, settings.evaluation_step),
         trainer(accelerator, model, optimizer, source_, std::move(step),
                 {.evaluator = evaluation_set_.empty() ? nullptr : &evaluator_,
+                 .test = test_set_.empty() ? nullptr : &test_,
                  .ema_decay = settings.ema_decay,
                  .logger = settings.logger}) {}
 
@@ -131,9 +139,20 @@ class OneWeightRun {
   torch::optim::SGD optimizer;
 
  private:
+  using AnyEvaluator = Evaluator<OneWeightStep<at::Tensor>>;
+
+  AnyEvaluator::Sets sets() {
+    AnyEvaluator::Sets sets{{"validation", evaluation_set_}};
+    if (!rare_set_.empty()) sets.emplace("rare", rare_set_);
+    return sets;
+  }
+
   Source source_;
   Batches evaluation_set_;
-  Evaluator<OneWeightStep<at::Tensor>> evaluator_;
+  Batches rare_set_;
+  Batches test_set_;
+  AnyEvaluator evaluator_;
+  AnyEvaluator test_;
 
  public:
   Trainer<OneWeight, Source, Step> trainer;

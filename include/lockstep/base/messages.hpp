@@ -91,10 +91,20 @@ ConfigError unknown_length();
 ConfigError null_model();
 ConfigError no_evaluator();
 ConfigError no_averaged_weights();
+ConfigError no_best_weights();
 ConfigError unknown_monitor_metric(const std::string& metric,
                                    const std::vector<std::pair<std::string, double>>& known);
 std::string problem_monitor_without_evaluation(const std::string& metric);
 std::string problem_monitor_set(const std::string& metric, const std::vector<std::string>& sets);
+std::string problem_monitor_raw(const std::string& metric);
+std::string problem_evaluate_raw();
+std::string problem_without_evaluator(const std::string& setting);
+std::string problem_interval_of_unknown_set(const std::string& name, const std::vector<std::string>& sets);
+std::string problem_interval_of_set(const std::string& name, std::int64_t every);
+std::string problem_average_buffers();
+std::string problem_objective_name(const std::string& tensor);
+/// `taken`: another object has this name.
+std::string problem_registered_name(const std::string& name, bool taken);
 std::string problem_without_checkpoint_dir(const std::string& setting);
 std::string problem_keep_schedule();
 CheckpointError checkpoint_does_not_fit(const std::string& path, const std::vector<std::string>& problems);
@@ -111,5 +121,9 @@ std::string warning_not_bit_exact(const std::string& name, const std::string& sa
 std::string warning_options_restored(const std::string& group, const std::string& saved, const std::string& own);
 std::string warning_schedule_restored(const std::string& saved, const std::string& given);
 std::string warning_source_reread();
+std::string problem_left_over_state(const std::string& object);
+std::string warning_registered_state_absent(const std::string& object);
+std::string warning_best_absent(std::int64_t step);
+std::string warning_another_monitor(const std::string& before, const std::string& now);
 
 }  // namespace lockstep::message

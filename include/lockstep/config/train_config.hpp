@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/config/batch_limit.hpp"
 #include "lockstep/config/interval.hpp"
 #include "lockstep/config/monitor.hpp"
 
@@ -13,14 +14,22 @@ namespace lockstep {
 
 /// Limits are cumulative over resumes and over several train() calls.
 struct TrainConfig {
-  /// Completed epochs at which the run ends.
-  std::int64_t epochs = 0;
+  /// Completed epochs at which the run ends; 0 only evaluates. Unset: max_steps alone ends it.
+  std::optional<std::int64_t> epochs = {};
   /// Successful updates at which the run ends: exact, also inside an epoch. Unset: no limit.
   std::optional<std::int64_t> max_steps = {};
+  /// Of each epoch; the epoch ends there. Unset: all.
+  std::optional<BatchLimit> limit_train_batches = {};
   /// Updates between two training log lines.
   std::int64_t log_every = 10;
-  /// Unset: no evaluation at all.
+  /// Unset: no evaluation at all. Sets with an interval of their own (EvaluatorOptions::every) follow that.
   std::optional<Interval> evaluate_every = Interval{.every = 1, .unit = Interval::Unit::epoch};
+  /// Evaluate once before the run's first update too; the monitor judges it like any other.
+  bool evaluate_first = false;
+  /// With averaged weights: evaluate the raw ones as well, logged as `raw/<set>/<metric>`.
+  bool evaluate_raw = false;
+  /// Of each set during training. Unset: all.
+  std::optional<BatchLimit> limit_evaluation_batches = {};
   /// Unset: only last, best and final.
   std::optional<Interval> checkpoint_every = Interval{.every = 1, .unit = Interval::Unit::epoch};
   /// The newest ones that are kept, besides best, last and final. Unset: all.
@@ -29,6 +38,8 @@ struct TrainConfig {
   std::optional<double> max_grad_norm = {};
   /// What decides about the best model and about stopping early. Unset: neither happens.
   std::optional<Monitor> monitor = {};
+  /// After a normal end the model holds the best weights, until the next train() call, which goes on from the last ones.
+  bool restore_best = false;
 };
 
 /// Every mistake in the settings themselves, each a sentence with its remedy; empty if there is none.

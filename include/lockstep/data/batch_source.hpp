@@ -13,12 +13,14 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <ranges>
 #include <type_traits>
 #include <utility>
 
 #include "lockstep/base/messages.hpp"
+#include "lockstep/config/batch_limit.hpp"
 #include "lockstep/data/data_loader.hpp"
 
 namespace lockstep {
@@ -145,6 +147,25 @@ class BatchStream<Source> {
   std::int64_t position_;
 };
 
+/// A BatchStream that ends at `limit` batches of the epoch, counted from its start; unset: at its end.
+template <class Source>
+class EpochBatches {
+ public:
+  EpochBatches(Source& source, std::int64_t epoch, std::int64_t first_batch, std::optional<std::int64_t> limit)
+      : stream_(source, epoch, first_batch),
+        left_(limit ? *limit - first_batch : std::numeric_limits<std::int64_t>::max()) {}
+
+  [[nodiscard]] bool more() { return left_ > 0 && stream_.more(); }
+  [[nodiscard]] auto next() {
+    --left_;
+    return stream_.next();
+  }
+
+ private:
+  BatchStream<Source> stream_;
+  std::int64_t left_;
+};
+
 /// What is known of a source before it is read.
 struct SourceFacts {
   std::optional<std::int64_t> batches = {};  ///< in an epoch
@@ -190,18 +211,21 @@ class BatchSource {
     constexpr bool same_batch = std::same_as<batch_t<Source>, Batch>;
     static_assert(same_batch, "lockstep: this evaluation set yields another batch type than the Step takes");
     if constexpr (same_batch) {
-      read_ = [&source](const std::function<void(const Batch&)>& use) {
-        BatchStream<Source> stream(source, 0, 0);
+      read_ = [&source](const std::optional<BatchLimit>& limit, const std::function<void(const Batch&)>& use) {
+        EpochBatches<Source> stream(source, 0, 0, limited(limit, source_facts(source).batches));
         while (stream.more()) use(stream.next());
       };
     }
   }
 
-  /// Calls `use` with every batch of epoch 0, in order.
-  void for_each(const std::function<void(const Batch&)>& use) const { read_(use); }
+  /// Calls `use` with the batches of epoch 0, in order, up to the limit. Errors: ConfigError `unknown-length` for a
+  /// share of a source of unknown length.
+  void for_each(const std::optional<BatchLimit>& limit, const std::function<void(const Batch&)>& use) const {
+    read_(limit, use);
+  }
 
  private:
-  std::function<void(const std::function<void(const Batch&)>&)> read_;
+  std::function<void(const std::optional<BatchLimit>&, const std::function<void(const Batch&)>&)> read_;
 };
 
 }  // namespace lockstep

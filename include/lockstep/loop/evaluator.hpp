@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lockstep/config/batch_limit.hpp"
+#include "lockstep/config/interval.hpp"
 #include "lockstep/data/batch.hpp"
 #include "lockstep/data/batch_source.hpp"
 #include "lockstep/loop/step.hpp"
@@ -19,13 +22,25 @@ namespace lockstep {
 /// Set name -> metric name -> value; the mean loss is the metric `loss`. 0/0 is NaN.
 using EvaluationResults = std::map<std::string, std::map<std::string, double>>;
 
+struct EvaluatorOptions {
+  /// Sets that the Trainer evaluates at an interval of their own instead of TrainConfig::evaluate_every.
+  std::map<std::string, Interval> every = {};
+};
+
+/// What one evaluation covers.
+struct EvaluationRequest {
+  std::vector<std::string> sets;
+  std::optional<BatchLimit> limit_batches = {};  ///< of each set
+  torch::nn::Module* objective = nullptr;        ///< goes into eval mode with the model; null: there is none
+};
+
 namespace detail {
 
-/// While it lives there are no gradients and every module is in eval mode. When it goes, on an exception too, each
-/// module's own mode and the random generators are as they were.
+/// While it lives there are no gradients, and the module, and the objective if there is one, are in eval mode. When it
+/// goes, on an exception too, each module's own mode and the random generators are as they were.
 class [[nodiscard]] EvaluationScope {
  public:
-  EvaluationScope(torch::nn::Module& module, at::Device device);
+  EvaluationScope(torch::nn::Module& module, torch::nn::Module* objective, at::Device device);
   ~EvaluationScope();
   EvaluationScope(const EvaluationScope&) = delete;
   EvaluationScope& operator=(const EvaluationScope&) = delete;
@@ -47,6 +62,9 @@ class SetTotals {
   MetricTotals totals_;
 };
 
+/// Errors: ConfigError `invalid-settings`.
+void check_evaluator(const std::vector<std::string>& sets, const EvaluatorOptions& options);
+
 }  // namespace detail
 
 /// What a Trainer of a `Model` needs of an Evaluator.
@@ -55,8 +73,12 @@ class ModelEvaluator {
  public:
   virtual ~ModelEvaluator() = default;
   [[nodiscard]] virtual std::vector<std::string> set_names() const = 0;
-  /// Every rank. Changes nothing in `model` and no generator.
-  virtual EvaluationResults run(Model& model) = 0;
+  [[nodiscard]] virtual const EvaluatorOptions& options() const = 0;
+
+  /// Evaluates the sets asked for. Every rank. Changes nothing in `model` and no generator.
+  virtual EvaluationResults evaluate(Model& model, const EvaluationRequest& request) = 0;
+  /// Evaluates all of all sets.
+  EvaluationResults run(Model& model) { return evaluate(model, {.sets = set_names()}); }
 };
 
 /// Runs `step` over named sets of batches. The Step needs explicit parameter types, since they say which batches the sets
@@ -64,7 +86,10 @@ class ModelEvaluator {
 ///
 /// Ownership: refers to the accelerator and the sets, which outlive it; owns the Step.
 ///
-///     Evaluator evaluator(accelerator, {{"validation", validation_loader}, {"test", test_loader}}, step);
+///     Evaluator evaluator(accelerator, {{"validation", validation_loader}, {"rare", rare_loader}}, step,
+///                         {.every = {{"rare", {.every = 5}}}});          // every 5 epochs
+///
+/// Errors: ConfigError `invalid-settings`.
 template <class Step>
 class Evaluator : public ModelEvaluator<typename detail::StepSignature<Step>::Model> {
   using Signature = detail::StepSignature<Step>;
@@ -76,8 +101,10 @@ class Evaluator : public ModelEvaluator<typename detail::StepSignature<Step>::Mo
   using Batch = typename Signature::Batch;
   using Sets = std::map<std::string, BatchSource<Batch>>;
 
-  Evaluator(Accelerator& accelerator, Sets sets, Step step)
-      : accelerator_(accelerator), sets_(std::move(sets)), step_(std::move(step)) {}
+  Evaluator(Accelerator& accelerator, Sets sets, Step step, EvaluatorOptions options = {})
+      : accelerator_(accelerator), sets_(std::move(sets)), step_(std::move(step)), options_(std::move(options)) {
+    detail::check_evaluator(set_names(), options_);
+  }
 
   [[nodiscard]] std::vector<std::string> set_names() const override {
     std::vector<std::string> names;
@@ -85,13 +112,17 @@ class Evaluator : public ModelEvaluator<typename detail::StepSignature<Step>::Mo
     return names;
   }
 
-  EvaluationResults run(Model& model) override {
+  [[nodiscard]] const EvaluatorOptions& options() const override { return options_; }
+
+  EvaluationResults evaluate(Model& model, const EvaluationRequest& request) override {
     if constexpr (check_step<Step, Model, Batch>()) {
-      const detail::EvaluationScope scope(model, accelerator_.device());
+      const detail::EvaluationScope scope(model, request.objective, accelerator_.device());
       EvaluationResults results;
-      for (auto& [name, source] : sets_) {
+      for (const auto& name : request.sets) {
         detail::SetTotals totals;
-        source.for_each([&](const Batch& batch) { totals.add(step_(model, place(batch, accelerator_.placement()))); });
+        sets_.at(name).for_each(request.limit_batches, [&](const Batch& batch) {
+          totals.add(step_(model, place(batch, accelerator_.placement())));
+        });
         results[name] = totals.means(name);
       }
       return results;
@@ -102,6 +133,7 @@ class Evaluator : public ModelEvaluator<typename detail::StepSignature<Step>::Mo
   Accelerator& accelerator_;
   Sets sets_;
   Step step_;
+  EvaluatorOptions options_;
 };
 
 /// Refers to an Evaluator for a certain model type, or to none.

@@ -23,8 +23,17 @@ template <class Model>
 struct TrainerOptions {
   /// Runs as TrainConfig::evaluate_every says; outlives the Trainer.
   EvaluatorRef<Model> evaluator = {};
+  /// Runs once after a normal end, on the best weights, or without a monitor on those that are evaluated in training;
+  /// outlives the Trainer.
+  EvaluatorRef<Model> test = {};
+  /// A module of the loss's own, with trainable parameters or buffers: a learned temperature, the weights of several
+  /// losses, class centres. The Step captures it; the Trainer moves it, switches its mode with the model's, and saves
+  /// it. Its parameters go to the optimizer beside the model's; they are not averaged and not exported.
+  std::shared_ptr<torch::nn::Module> objective = nullptr;
   /// Average the weights with this decay, in [0, 1); evaluation during training then uses the average.
   std::optional<double> ema_decay = {};
+  /// Average floating-point buffers too, instead of using the model's own current ones. Needs ema_decay.
+  bool average_buffers = false;
   /// Outlives the Trainer.
   RunLogger* logger = nullptr;
 };
@@ -58,15 +67,21 @@ class Trainer {
         step_(std::move(step)),
         evaluator_(options.evaluator.get()),
         core_({.accelerator = accelerator,
-               .module = *model_,
+               .model = *model_,
+               .objective = options.objective,
                .optimizer = optimizer,
                .ema_decay = options.ema_decay,
+               .average_buffers = options.average_buffers,
                .logger = options.logger,
                .source = source_facts(source),
-               .evaluation_sets = evaluator_ ? std::optional(evaluator_->set_names()) : std::nullopt}) {}
+               .evaluation = evaluation_with(evaluator_),
+               .test = evaluation_with(options.test.get())}) {}
 
-  /// Windows in an epoch, the last and shorter one counted. Errors: ConfigError `unknown-length`.
-  [[nodiscard]] std::int64_t updates_per_epoch() const { return core_.updates_per_epoch(); }
+  /// Windows in an epoch of `limit` batches, the last and shorter one counted; without a limit, of all there are.
+  /// Errors: ConfigError `unknown-length`.
+  [[nodiscard]] std::int64_t updates_per_epoch(const std::optional<BatchLimit>& limit = {}) const {
+    return core_.updates_per_epoch(limit);
+  }
 
   /// All updates `config` allows from the very first, if none is skipped and nothing stops early.
   /// Errors: ConfigError `unknown-length`, for a source of unknown length without max_steps.
@@ -79,7 +94,18 @@ class Trainer {
   void set_lr(double lr) { core_.set_lr(lr); }
   void set_lr(const std::string& group, double lr) { core_.set_lr(group, lr); }
 
+  /// Saves the object's state in every checkpoint and puts it back on resume. The object outlives the Trainer; the name
+  /// is its own and holds no slash. Errors: ConfigError `invalid-settings`.
+  template <Stateful Object>
+  void register_state(std::string name, Object& object) {
+    core_.register_state({.name = std::move(name),
+                          .state = [&object] { return std::as_const(object).state(); },
+                          .load = [&object](const NamedTensors& state) { object.load_state(state); }});
+  }
+
   [[nodiscard]] const TrainState& state() const { return core_.state(); }
+  /// What TrainerOptions::test gave at the end of the last train() call; unset if it has not run.
+  [[nodiscard]] const std::optional<EvaluationResults>& test_results() const { return core_.test_results(); }
 
   /// Trains until a limit is reached, the monitor's patience runs out, or a stop is requested; sets train mode on all
   /// modules first. Called again, it goes on from where it stands. Every rank calls it.
@@ -90,9 +116,9 @@ class Trainer {
   TrainState train(const TrainConfig& config, const TrainOptions& options = {}) {
     const c10::AutoGradMode gradients(true);
     try {
-      core_.begin(config, options, [this] { return evaluator_->run(*model_); });
+      core_.begin(config, options);
       while (!core_.finished()) {
-        BatchStream<Source> batches(source_, core_.state().epoch, core_.state().next_batch);
+        EpochBatches<Source> batches(source_, core_.state().epoch, core_.state().next_batch, core_.epoch_limit());
         if (!batches.more()) core_.no_data();
         while (!core_.finished() && batches.more()) {
           AccumulationWindow& window = core_.open_window();
@@ -110,7 +136,7 @@ class Trainer {
   }
 
   /// Evaluates the current weights on all sets; changes no training bit. Every rank calls it.
-  /// Errors: ConfigError `no-evaluator`, `no-averaged-weights`.
+  /// Errors: ConfigError `no-evaluator`, `no-averaged-weights`, `no-best-weights`.
   EvaluationResults evaluate(Weights weights = Weights::raw) {
     if (!evaluator_) throw message::no_evaluator();
     return evaluate(*evaluator_, weights);
@@ -119,11 +145,11 @@ class Trainer {
   /// The same with another Evaluator, over test sets for example.
   EvaluationResults evaluate(ModelEvaluator<Model>& evaluator, Weights weights = Weights::raw) {
     const auto swap = core_.use(weights);
-    return evaluator.run(*model_);
+    return evaluator.evaluate(*model_, {.sets = evaluator.set_names(), .objective = core_.objective()});
   }
 
   /// The current weights and buffers by name; they share storage with the model where they can.
-  /// Errors: ConfigError `no-averaged-weights`.
+  /// Errors: ConfigError `no-averaged-weights`, `no-best-weights`.
   [[nodiscard]] NamedTensors weights(Weights which = Weights::raw) const { return core_.weights(which); }
 
   /// Writes weights(which) to a .safetensors file, atomically. Errors: those of save_weights() and weights().
@@ -132,6 +158,16 @@ class Trainer {
   }
 
  private:
+  std::optional<detail::Evaluation> evaluation_with(ModelEvaluator<Model>* evaluator) const {
+    if (!evaluator) return {};
+    return detail::Evaluation{
+        .sets = evaluator->set_names(),
+        .options = evaluator->options(),
+        .run = [evaluator, model = model_](const EvaluationRequest& request) {
+          return evaluator->evaluate(*model, request);
+        }};
+  }
+
   static std::shared_ptr<Model> hold(const std::shared_ptr<Model>& model) {
     if (!model) throw message::null_model();
     return model;

@@ -14,6 +14,7 @@
 #include "lockstep/data/batch_source.hpp"
 #include "lockstep/loop/accumulation_window.hpp"
 #include "lockstep/loop/evaluator.hpp"
+#include "lockstep/loop/registered_state.hpp"
 #include "lockstep/loop/train_options.hpp"
 #include "lockstep/optim/weight_average.hpp"
 #include "lockstep/ranks/accelerator.hpp"
@@ -25,36 +26,49 @@ class Optimizer;
 
 namespace lockstep::detail {
 
+/// An Evaluator without its types: runs over the model as it stands.
+struct Evaluation {
+  std::vector<std::string> sets;
+  EvaluatorOptions options;
+  std::function<EvaluationResults(const EvaluationRequest&)> run;
+};
+
 class TrainerCore {
  public:
   struct Parts {
     Accelerator& accelerator;
-    torch::nn::Module& module;
+    torch::nn::Module& model;
+    std::shared_ptr<torch::nn::Module> objective;  ///< null: none
     torch::optim::Optimizer& optimizer;
     std::optional<double> ema_decay;
+    bool average_buffers;
     RunLogger* logger;
     SourceFacts source;
-    std::optional<std::vector<std::string>> evaluation_sets;  ///< unset: there is no Evaluator
+    std::optional<Evaluation> evaluation;  ///< during training
+    std::optional<Evaluation> test;        ///< after it
   };
-  /// Runs the Evaluator over the module as it stands.
-  using Evaluate = std::function<EvaluationResults()>;
 
   explicit TrainerCore(Parts parts);
   ~TrainerCore();
 
   [[nodiscard]] const TrainState& state() const;
-  [[nodiscard]] std::int64_t updates_per_epoch() const;
+  [[nodiscard]] std::int64_t updates_per_epoch(const std::optional<BatchLimit>& limit) const;
   [[nodiscard]] std::int64_t planned_steps(const TrainConfig& config) const;
   void set_scheduler(const WarmupDecay& schedule);
   void set_lr(double lr);
   void set_lr(const std::string& group, double lr);
   [[nodiscard]] NamedTensors weights(Weights which) const;
-  /// Puts these weights into the module for as long as the result lives.
-  [[nodiscard]] std::unique_ptr<WeightAverage::Swap> use(Weights which);
+  /// Puts these weights into the model for as long as the result lives.
+  [[nodiscard]] std::shared_ptr<void> use(Weights which);
+  [[nodiscard]] torch::nn::Module* objective() const;
+  [[nodiscard]] const std::optional<EvaluationResults>& test_results() const;
+  void register_state(RegisteredState object);
 
   // One train() call: begin, then windows until finished, then finish; fail on an exception from any of them.
-  void begin(const TrainConfig& config, const TrainOptions& options, Evaluate evaluate);
+  void begin(const TrainConfig& config, const TrainOptions& options);
   [[nodiscard]] bool finished() const;
+  /// Batches of an epoch after TrainConfig::limit_train_batches; unset: as many as there are.
+  [[nodiscard]] std::optional<std::int64_t> epoch_limit() const;
   AccumulationWindow& open_window();
   void close_window(bool epoch_ended);
   [[noreturn]] void no_data() const;

@@ -8,16 +8,17 @@
 
 namespace lockstep {
 
-/// Which weights to evaluate or export.
-enum class Weights { raw, ema };
+/// Which weights to evaluate or export: the current ones, their average, or those of the best evaluation so far as they
+/// were evaluated then.
+enum class Weights { raw, ema, best };
 
 /// The exponential moving average of parameters: average = decay * average + (1 - decay) * parameter.
 ///
 /// It starts from the weights before the first update and moves once per successful update; before that it is the raw
-/// weights, bit for bit. Parameters only: the buffers of the averaged model (batch-norm statistics, say) are the model's
-/// own current ones. The average lives on the parameters' device and in their type.
+/// weights, bit for bit. Buffers that are not handed in (batch-norm statistics, say) are the model's own current ones
+/// in the averaged model. The average lives on the tensors' device and in their type.
 ///
-/// Ownership: shares the parameter tensors with the model, owns the average.
+/// Ownership: shares the tensors with the model, owns the average.
 /// Errors: ConfigError `invalid-settings` for a decay outside [0, 1).
 /// Source: B. T. Polyak, A. B. Juditsky, "Acceleration of stochastic approximation by averaging", 1992, in the
 /// exponential form of torch.optim.swa_utils.
@@ -35,6 +36,8 @@ class WeightAverage {
 
   /// The average by parameter name; the raw parameters before it started.
   [[nodiscard]] NamedTensors named() const;
+  /// `state` with averages in the place of the tensors of their names.
+  [[nodiscard]] NamedTensors over(NamedTensors state) const;
   /// Takes over a saved average, by name; the names and shapes must fit (they were checked). Empty: not started.
   void load(const NamedTensors& saved);
 

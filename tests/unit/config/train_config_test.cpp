@@ -10,6 +10,11 @@ CATCH_TEST_CASE("the defaults with a number of epochs have no problems") {
   CATCH_REQUIRE(problems(TrainConfig{.epochs = 1}).empty());
 }
 
+CATCH_TEST_CASE("updates alone can end a run, and no epoch at all only evaluates") {
+  CATCH_REQUIRE(problems(TrainConfig{.max_steps = 10}).empty());
+  CATCH_REQUIRE(problems(TrainConfig{.epochs = 0}).empty());
+}
+
 CATCH_TEST_CASE("a monitor with all its options has no problems") {
   const Monitor monitor("validation/accuracy", {Direction::maximize, 3, 0.01, 2});
   CATCH_REQUIRE(problems(TrainConfig{.epochs = 5, .max_grad_norm = 1.0, .monitor = monitor}).empty());
@@ -22,8 +27,11 @@ CATCH_TEST_CASE("every mistake in the settings is named by its field") {
     return TrainConfig{.epochs = 1, .monitor = Monitor(metric, options)};
   };
   const auto [config, field] = GENERATE_REF(table<TrainConfig, const char*>({
-      {TrainConfig{}, "epochs is 0"},
+      {TrainConfig{}, "neither epochs nor max_steps is set"},
+      {TrainConfig{.epochs = -1}, "epochs is -1"},
       {TrainConfig{.epochs = 1, .max_steps = 0}, "max_steps is 0"},
+      {TrainConfig{.epochs = 1, .limit_train_batches = 0}, "limit_train_batches is 0"},
+      {TrainConfig{.epochs = 1, .limit_evaluation_batches = 1.5}, "limit_evaluation_batches is 1.5"},
       {TrainConfig{.epochs = 1, .log_every = 0}, "log_every is 0"},
       {TrainConfig{.epochs = 1, .evaluate_every = never}, "evaluate_every is every 0"},
       {TrainConfig{.epochs = 1, .checkpoint_every = never}, "checkpoint_every is every 0"},
@@ -38,6 +46,11 @@ CATCH_TEST_CASE("every mistake in the settings is named by its field") {
       {watch("validation/loss", {.start_epoch = 3}), "monitor.start_epoch is 3 but would be ignored"},
       {TrainConfig{.epochs = 1, .evaluate_every = {}, .monitor = Monitor("validation/loss")},
        "monitor watches \"validation/loss\" but evaluate_every is unset"},
+      {TrainConfig{.epochs = 1, .evaluate_every = {}, .evaluate_first = true}, "evaluate_first is set but"},
+      {TrainConfig{.epochs = 1, .evaluate_every = {}, .evaluate_raw = true}, "evaluate_raw is set but"},
+      {TrainConfig{.epochs = 1, .evaluate_every = {}, .limit_evaluation_batches = 1},
+       "limit_evaluation_batches is set but"},
+      {TrainConfig{.epochs = 1, .restore_best = true}, "restore_best is set but"},
   }));
   const auto found = problems(config);
   CATCH_CAPTURE(field);

@@ -89,7 +89,7 @@ CATCH_TEST_CASE("a mode is a module's own, also where a child trains inside a pa
   Nested model;
   model.eval();
   model.first->inner->train();
-  { const lockstep::detail::EvaluationScope scope(model, at::kCPU); }
+  { const lockstep::detail::EvaluationScope scope(model, nullptr, at::kCPU); }
   CATCH_CHECK_FALSE(model.is_training());
   CATCH_CHECK_FALSE(model.first->is_training());
   CATCH_CHECK(model.first->inner->is_training());

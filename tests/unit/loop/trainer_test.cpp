@@ -110,7 +110,7 @@ CATCH_TEST_CASE("all mistakes in the settings come in one message") {
   OneWeightRun run(numbered_batches(1), ledger);
   const auto text =
       train_error(run, {.epochs = 0, .max_steps = 0, .keep_checkpoints = 3, .monitor = Monitor("x/y")});
-  CATCH_CHECK_THAT(text, Contains("[invalid-settings]") && Contains("epochs is 0") &&
+  CATCH_CHECK_THAT(text, Contains("[invalid-settings]") && Contains("epochs = 0 is set") &&
                              Contains("max_steps is 0") &&
                              Contains("keep_checkpoints is set but checkpoint_dir is not") &&
                              Contains("nothing is evaluated"));
