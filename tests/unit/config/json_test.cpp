@@ -69,17 +69,23 @@ CATCH_TEST_CASE("a WarmupDecay is written with its named fields") {
 CATCH_TEST_CASE("a TrainConfig is read back with all its parts") {
   const TrainConfig config{.epochs = 9,
                            .max_steps = 100,
+                           .limit_train_batches = 0.5,
                            .log_every = 5,
                            .evaluate_every = Interval{50, Interval::Unit::step},
+                           .evaluate_first = true,
+                           .evaluate_raw = true,
+                           .limit_evaluation_batches = 7,
                            .checkpoint_every = {},
                            .keep_checkpoints = 3,
                            .max_grad_norm = 0.1,
-                           .monitor = Monitor("validation/accuracy", {Direction::maximize, 4, 0.5, 2})};
+                           .monitor = Monitor("validation/accuracy", {Direction::maximize, 4, 0.5, 2}),
+                           .restore_best = true};
   const json expected = json::parse(R"({"epochs": 9, "max_steps": 100, "log_every": 5,
       "evaluate_every": {"every": 50, "unit": "step"}, "checkpoint_every": null, "keep_checkpoints": 3,
       "max_grad_norm": 0.1, "monitor": {"metric": "validation/accuracy", "direction": "maximize",
       "patience": 4,
-      "min_delta": 0.5, "start_epoch": 2}})");
+      "min_delta": 0.5, "start_epoch": 2}, "limit_train_batches": 0.5, "evaluate_first": true,
+      "evaluate_raw": true, "limit_evaluation_batches": 7, "restore_best": true})");
   CATCH_REQUIRE(to_json(config) == expected);
   const TrainConfig again = read_json<TrainConfig>(expected);
   CATCH_REQUIRE(to_json(again) == expected);
@@ -138,8 +144,10 @@ CATCH_TEST_CASE("an unknown field is refused by its pointer, and the known ones 
 CATCH_TEST_CASE("a value of the wrong type is refused by its pointer") {
   const auto [field, value] = GENERATE(table<const char*, json>({
       {"epochs", "3"},
-      {"epochs", nullptr},
+      {"log_every", nullptr},
       {"epochs", true},
+      {"restore_best", 1},
+      {"limit_train_batches", "all"},
       {"epochs", json::parse("9223372036854775808")},
       {"max_grad_norm", "much"},
       {"max_grad_norm", json::array()},
