@@ -5,15 +5,9 @@
 #include <span>
 #include <vector>
 
-namespace lockstep {
+#include "lockstep/config/data_loader_options.hpp"
 
-struct DataLoaderOptions {
-  std::int64_t batch_size = 1;
-  bool shuffle = false;    ///< a new order every epoch
-  std::uint64_t seed = 0;  ///< of the order and of the sample seeds
-  int workers = 0;         ///< threads that load ahead; 0 loads when a batch is asked for
-  bool drop_last = false;  ///< leave out a last batch that is not full
-};
+namespace lockstep {
 
 /// The numbers 0 to size - 1 in an order that depends on seed and epoch alone, each order equally likely
 /// (Fisher and Yates' shuffle in Durstenfeld's form over SampleRandom).

@@ -58,12 +58,97 @@ CATCH_TEST_CASE("every reason for an end is read back") {
   CATCH_REQUIRE(reread(TrainState{.end = reason}).end == reason);
 }
 
-CATCH_TEST_CASE("a WarmupDecay is written with its named fields") {
-  const WarmupDecay schedule{100, 10, 0.5, 0.25, WarmupDecay::Decay::linear};
+CATCH_TEST_CASE("a schedule is written by its kind, with its named fields") {
+  const Schedule schedule = WarmupDecay{100, 10, 0.5, 0.25, WarmupDecay::Decay::linear};
   CATCH_REQUIRE(to_json(schedule) ==
-                json::parse(R"({"total_steps": 100, "warmup_steps": 10, "start_factor": 0.5,
-      "minimum_factor": 0.25, "decay": "linear"})"));
+                json::parse(R"({"warmup_decay": {"total_steps": 100, "warmup_steps": 10, "start_factor": 0.5,
+      "minimum_factor": 0.25, "decay": "linear"}})"));
+}
+
+CATCH_TEST_CASE("every kind of schedule is read back as it was") {
+  const Schedule schedule = GENERATE(
+      Schedule(WarmupDecay{100, 10, 0.5, 0.25, WarmupDecay::Decay::constant}), MultiStepDecay{{3, 5}, 0.2},
+      ExponentialDecay{0.9}, PolynomialDecay{10, 2, 0.1}, InverseSqrtDecay{4, 0.1}, CosineRestarts{5, 2, 0.1},
+      OneCycle{50, 0.2, 0.1, 0.01, OneCycle::Anneal::linear, true},
+      WarmupStableDecay{50, 5, 10, 0.1, 0.2, WarmupStableDecay::Decay::one_minus_sqrt},
+      SequentialSchedule{{ExponentialDecay{0.5}, SequentialSchedule{{CosineRestarts{2}, OneCycle{9}}, {7}}},
+                         {3}},
+      Plateau{"validation/accuracy", Direction::maximize, 0.3, 4, 0.5, Plateau::ThresholdMode::absolute, 2,
+              0.01});
+  CATCH_CAPTURE(schedule.kind());
   CATCH_REQUIRE(reread(schedule) == schedule);
+}
+
+CATCH_TEST_CASE("of a function only the name is written") {
+  const LambdaSchedule halves{"halves", [](std::int64_t) { return 0.5; }};
+  CATCH_REQUIRE(to_json<Schedule>(halves) == json::parse(R"({"lambda": {"name": "halves"}})"));
+  const Schedule read = reread<Schedule>(halves);
+  CATCH_REQUIRE(read == Schedule(halves));
+  CATCH_REQUIRE(problems(read).size() == 1);
+}
+
+CATCH_TEST_CASE("a schedule of no known kind, or of two, is refused") {
+  CATCH_REQUIRE(complaint<Schedule>({{"cosine", json::object()}})
+                    .find("\"/cosine\" is no schedule, give one of "
+                          "warmup_decay, multi_step_decay") != std::string::npos);
+  const json one_cycle = to_json<Schedule>(OneCycle{10});
+  json two = to_json<Schedule>(WarmupDecay{10});
+  two.update(one_cycle);
+  CATCH_REQUIRE(complaint<Schedule>(two).find("one schedule by its kind") != std::string::npos);
+}
+
+CATCH_TEST_CASE("a mistake inside a part of a sequence is found by its pointer") {
+  json sequence = to_json<Schedule>(SequentialSchedule{{ExponentialDecay{0.5}, ExponentialDecay{0.25}}, {3}});
+  sequence["sequential"]["parts"][1]["exponential_decay"]["gama"] = 1;
+  CATCH_REQUIRE(complaint<Schedule>(sequence).find(
+                    R"("/sequential/parts/1/exponential_decay/gama" is not known, did you mean "gamma"?)") !=
+                std::string::npos);
+}
+
+CATCH_TEST_CASE("the state of a plateau is written with every field by its name") {
+  const PlateauState state{.factor = 0.01, .best = 0.5, .bad_evaluations = 3, .cooldown_left = 2};
+  CATCH_REQUIRE(to_json(state) ==
+                json::parse(R"({"factor": 0.01, "best": 0.5, "bad_evaluations": 3, "cooldown_left": 2})"));
+  CATCH_REQUIRE(reread(state) == state);
+  CATCH_REQUIRE(reread(PlateauState{}) == PlateauState{});
+}
+
+CATCH_TEST_CASE("the settings of loader, loss scale and precision are read back") {
+  const DataLoaderOptions loader{
+      .batch_size = 8, .shuffle = true, .seed = ~std::uint64_t{}, .workers = 2, .drop_last = true};
+  CATCH_REQUIRE(to_json(loader) ==
+                json::parse(R"({"batch_size": 8, "shuffle": true, "seed": 18446744073709551615,
+      "workers": 2, "drop_last": true})"));
+  CATCH_REQUIRE(reread(loader) == loader);
+  const LossScalerOptions scaler{1024, 4, 0.25, 100};
+  CATCH_REQUIRE(to_json(scaler) == json::parse(R"({"initial_scale": 1024.0, "growth_factor": 4.0,
+      "backoff_factor": 0.25, "growth_interval": 100})"));
+  CATCH_REQUIRE(reread(scaler) == scaler);
+  using enum Precision;
+  const Precision precision = GENERATE(fp32, fp64, bf16_mixed, fp16_mixed);
+  CATCH_REQUIRE(reread(precision) == precision);
+  CATCH_REQUIRE(to_json(bf16_mixed) == "bf16-mixed");
+}
+
+CATCH_TEST_CASE("a count outside its type's range is refused") {
+  const auto [field, value] = GENERATE(table<const char*, json>(
+      {{"seed", -1}, {"workers", 3000000000}, {"batch_size", json::parse("9223372036854775808")}}));
+  json loader = to_json(DataLoaderOptions{});
+  loader[field] = value;
+  CATCH_REQUIRE(complaint<DataLoaderOptions>(loader).find("give an integer from ") != std::string::npos);
+}
+
+CATCH_TEST_CASE("an unknown field is refused with the known one that is nearest") {
+  const auto [given, meant] =
+      GENERATE(table<const char*, const char*>({{"epoch", "epochs"},
+                                                {"max_step", "max_steps"},
+                                                {"log-every", "log_every"},
+                                                {"evaluate_evrey", "evaluate_every"},
+                                                {"max_gradient_norm", "max_grad_norm"}}));
+  json config = to_json(TrainConfig{.epochs = 1});
+  config[given] = 1;
+  CATCH_REQUIRE(complaint<TrainConfig>(config).find(std::string("did you mean \"") + meant + "\"?") !=
+                std::string::npos);
 }
 
 CATCH_TEST_CASE("a TrainConfig is read back with all its parts") {
@@ -81,7 +166,7 @@ CATCH_TEST_CASE("a TrainConfig is read back with all its parts") {
                            .monitor = Monitor("validation/accuracy", {Direction::maximize, 4, 0.5, 2}),
                            .restore_best = true};
   const json expected = json::parse(R"({"epochs": 9, "max_steps": 100, "log_every": 5,
-      "evaluate_every": {"every": 50, "unit": "step"}, "checkpoint_every": null, "keep_checkpoints": 3,
+      "evaluate_every": "50 steps", "checkpoint_every": null, "keep_checkpoints": 3,
       "max_grad_norm": 0.1, "monitor": {"metric": "validation/accuracy", "direction": "maximize",
       "patience": 4,
       "min_delta": 0.5, "start_epoch": 2}, "limit_train_batches": 0.5, "evaluate_first": true,
@@ -94,8 +179,11 @@ CATCH_TEST_CASE("a TrainConfig is read back with all its parts") {
   CATCH_REQUIRE_FALSE(again.checkpoint_every.has_value());
 }
 
-CATCH_TEST_CASE("an Interval may be given as text") {
+CATCH_TEST_CASE("an Interval is text, and a bare number counts steps") {
+  CATCH_REQUIRE(to_json(Interval{1, Interval::Unit::epoch}) == "1 epoch");
   CATCH_REQUIRE(read_json<Interval>("2 epochs") == Interval{2, Interval::Unit::epoch});
+  CATCH_REQUIRE(read_json<Interval>("500 step") == Interval{500, Interval::Unit::step});
+  CATCH_REQUIRE(read_json<Interval>(50) == Interval{50, Interval::Unit::step});
   CATCH_REQUIRE(complaint<Interval>("2 days").find("\"2 days\"") != std::string::npos);
 }
 
@@ -119,17 +207,19 @@ CATCH_TEST_CASE("numbers that are not finite are written as strings") {
 }
 
 CATCH_TEST_CASE("a whole number is a double too, but a fraction is no count") {
-  json schedule = to_json(WarmupDecay{.total_steps = 10});
-  schedule["start_factor"] = 1;
-  CATCH_REQUIRE(read_json<WarmupDecay>(schedule).start_factor == 1.0);
-  schedule["total_steps"] = 10.0;
-  CATCH_REQUIRE(complaint<WarmupDecay>(schedule).find("\"/total_steps\" is 10.0") != std::string::npos);
+  json scaler = to_json(LossScalerOptions{});
+  scaler["initial_scale"] = 1;
+  CATCH_REQUIRE(read_json<LossScalerOptions>(scaler).initial_scale == 1.0);
+  scaler["growth_interval"] = 10.0;
+  CATCH_REQUIRE(complaint<LossScalerOptions>(scaler).find("\"/growth_interval\" is 10.0") !=
+                std::string::npos);
 }
 
 CATCH_TEST_CASE("a missing field is refused by its pointer") {
   json config = to_json(TrainConfig{.epochs = 1});
-  config["evaluate_every"].erase("unit");
-  CATCH_REQUIRE(complaint<TrainConfig>(config).find("\"/evaluate_every/unit\" is missing") !=
+  config["monitor"] = to_json(Monitor("validation/loss"));
+  config["monitor"].erase("min_delta");
+  CATCH_REQUIRE(complaint<TrainConfig>(config).find("\"/monitor/min_delta\" is missing") !=
                 std::string::npos);
 }
 
@@ -151,7 +241,8 @@ CATCH_TEST_CASE("a value of the wrong type is refused by its pointer") {
       {"epochs", json::parse("9223372036854775808")},
       {"max_grad_norm", "much"},
       {"max_grad_norm", json::array()},
-      {"evaluate_every", 5},
+      {"evaluate_every", 0},
+      {"evaluate_every", 2.5},
       {"monitor", "validation/loss"},
   }));
   json config = to_json(TrainConfig{.epochs = 1});
@@ -162,9 +253,9 @@ CATCH_TEST_CASE("a value of the wrong type is refused by its pointer") {
 }
 
 CATCH_TEST_CASE("an unknown word is refused with the words that are known") {
-  json schedule = to_json(WarmupDecay{.total_steps = 10});
-  schedule["decay"] = "cosin";
-  CATCH_REQUIRE(complaint<WarmupDecay>(schedule).find(R"(one of ["cosine","linear","constant"])") !=
+  json schedule = to_json<Schedule>(WarmupDecay{.total_steps = 10});
+  schedule["warmup_decay"]["decay"] = "cosin";
+  CATCH_REQUIRE(complaint<Schedule>(schedule).find(R"(one of ["cosine","linear","constant"])") !=
                 std::string::npos);
 }
 

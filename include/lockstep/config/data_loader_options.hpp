@@ -1,0 +1,18 @@
+// The settings of a DataLoader.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+struct DataLoaderOptions {
+  std::int64_t batch_size = 1;
+  bool shuffle = false;    ///< a new order every epoch
+  std::uint64_t seed = 0;  ///< of the order and of the sample seeds
+  int workers = 0;         ///< threads that load ahead; 0 loads when a batch is asked for
+  bool drop_last = false;  ///< leave out a last batch that is not full
+
+  bool operator==(const DataLoaderOptions&) const = default;
+};
+
+}  // namespace lockstep
