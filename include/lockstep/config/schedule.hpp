@@ -42,6 +42,16 @@ struct LambdaSchedule {
   bool operator==(const LambdaSchedule& other) const { return name == other.name; }
 };
 
+namespace detail {
+
+template <class T, class Variant>
+inline constexpr bool is_alternative = false;
+template <class T, class... Alternatives>
+inline constexpr bool is_alternative<T, std::variant<Alternatives...>> = (std::same_as<T, Alternatives> ||
+                                                                          ...);
+
+}  // namespace detail
+
 /// Holds a value of any of the schedule types, and is made from it without a word.
 class Schedule {
  public:
@@ -50,8 +60,7 @@ class Schedule {
                    CosineRestarts, OneCycle, WarmupStableDecay, SequentialSchedule, LambdaSchedule, Plateau>;
 
   template <class Kind>
-  requires(!std::same_as<Kind, Schedule> && std::constructible_from<Kinds, std::in_place_type_t<Kind>, Kind>)
-      Schedule(Kind kind)
+  requires detail::is_alternative<Kind, Kinds> Schedule(Kind kind)
       : value_(std::in_place_type<Kind>, std::move(kind)) {}  // NOLINT: implicit on purpose
 
   /// The multiplier of the base learning rate for the update that follows `completed` updates, or epochs. Not

@@ -10,7 +10,7 @@ using namespace lockstep;
 
 namespace {
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 bool near(double a, double b) { return std::abs(a - b) < 1e-15; }
 
@@ -113,15 +113,15 @@ CATCH_TEST_CASE("each mistake is named by type and field") {
   CATCH_REQUIRE(only_problem(problems(ExponentialDecay{}), "ExponentialDecay.gamma"));
   CATCH_REQUIRE(only_problem(problems(ExponentialDecay{1.1}), "ExponentialDecay.gamma"));
   CATCH_REQUIRE(only_problem(problems(PolynomialDecay{}), "PolynomialDecay.total_steps"));
-  CATCH_REQUIRE(
-      only_problem(problems(PolynomialDecay{.total_steps = 1, .power = nan}), "PolynomialDecay.power"));
+  CATCH_REQUIRE(only_problem(problems(PolynomialDecay{.total_steps = 1, .power = not_a_number}),
+                             "PolynomialDecay.power"));
   CATCH_REQUIRE(only_problem(problems(PolynomialDecay{.total_steps = 1, .minimum_factor = -1}),
                              "PolynomialDecay.minimum_factor"));
   CATCH_REQUIRE(only_problem(problems(InverseSqrtDecay{}), "InverseSqrtDecay.warmup_steps"));
   CATCH_REQUIRE(only_problem(problems(InverseSqrtDecay{1, 2}), "InverseSqrtDecay.start_factor"));
   CATCH_REQUIRE(only_problem(problems(CosineRestarts{}), "CosineRestarts.period"));
   CATCH_REQUIRE(only_problem(problems(CosineRestarts{1, 0}), "CosineRestarts.period_multiplier"));
-  CATCH_REQUIRE(only_problem(problems(CosineRestarts{1, 1, nan}), "CosineRestarts.minimum_factor"));
+  CATCH_REQUIRE(only_problem(problems(CosineRestarts{1, 1, not_a_number}), "CosineRestarts.minimum_factor"));
   CATCH_REQUIRE(only_problem(problems(OneCycle{}), "OneCycle.total_steps"));
   CATCH_REQUIRE(only_problem(problems(OneCycle{.total_steps = 3}), "OneCycle.warmup_fraction"));
   CATCH_REQUIRE(
