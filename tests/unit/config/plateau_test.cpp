@@ -56,8 +56,8 @@ CATCH_TEST_CASE("an improvement is larger than the threshold, in the chosen dire
 }
 
 CATCH_TEST_CASE("a value that is not finite is never the best") {
-  const double infinity = std::numeric_limits<double>::infinity();
-  const double value = GENERATE_COPY(infinity, -infinity, std::numeric_limits<double>::quiet_NaN());
+  using Limits = std::numeric_limits<double>;
+  const double value = GENERATE(Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN());
   const Plateau plateau{.direction = GENERATE(Direction::minimize, Direction::maximize), .patience = 2};
   CATCH_REQUIRE(after(plateau, {value}) == PlateauState{.bad_evaluations = 1});
   CATCH_REQUIRE(after(plateau, {value, 1.0}).best == 1.0);
