@@ -73,7 +73,7 @@ int run(const Options& options) {
     config.monitor = {};
   }
   const std::int64_t planned = trainer.planned_steps(config);
-  trainer.set_scheduler({.total_steps = planned, .warmup_steps = planned / 20});
+  trainer.set_scheduler(ls::WarmupDecay{.total_steps = planned, .warmup_steps = planned / 20});
 
   ls::StopRequest stop;
   const auto train = [&] {

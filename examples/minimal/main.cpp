@@ -41,8 +41,8 @@ int main() {
                       {.evaluator = &evaluator, .ema_decay = 0.9});
 
   const ls::TrainConfig config{.epochs = 8, .max_grad_norm = 1.0};
-  trainer.set_scheduler(
-      {.total_steps = trainer.planned_steps(config), .warmup_steps = trainer.updates_per_epoch()});
+  trainer.set_scheduler(ls::WarmupDecay{.total_steps = trainer.planned_steps(config),
+                                        .warmup_steps = trainer.updates_per_epoch()});
   const ls::TrainState state = trainer.train(config);
 
   const double accuracy = trainer.evaluate(ls::Weights::ema).at("validation").at("accuracy");

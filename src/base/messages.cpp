@@ -406,7 +406,7 @@ ConfigError unknown_length() {
   return {
       "unknown-length",
       "the training source does not say how many batches an epoch has. Set TrainConfig::max_steps, and give "
-      "WarmupDecay its steps as numbers."};
+      "the schedule its steps as numbers."};
 }
 
 ConfigError null_model() {
@@ -428,32 +428,44 @@ ConfigError no_best_weights() {
           "there are no best weights yet. Set TrainConfig::monitor and train until an evaluation was judged."};
 }
 
-ConfigError unknown_monitor_metric(const std::string& metric,
-                                   const std::vector<std::pair<std::string, double>>& known) {
+ConfigError unknown_metric(const std::string& metric, const std::vector<std::pair<std::string, double>>& known) {
   std::vector<std::string> names;
   for (const auto& [name, value] : known) names.push_back(name);
-  return {"unknown-monitor-metric", fmt::format("the monitor watches \"{}\", but the evaluation reports {}.",
-                                                metric, fmt::join(names, ", "))};
+  return {"unknown-metric", fmt::format("\"{}\" is watched, but the evaluation reports {}: use one of these names.",
+                                        metric, fmt::join(names, ", "))};
 }
 
-std::string problem_monitor_without_evaluation(const std::string& metric) {
+std::string problem_watch_without_evaluation(const std::string& who, const std::string& metric) {
   return fmt::format(
-      "the monitor watches \"{}\", but nothing is evaluated: pass an Evaluator to the Trainer and set "
-      "evaluate_every, or leave the monitor out.",
-      metric);
-}
-
-std::string problem_monitor_set(const std::string& metric, const std::vector<std::string>& sets) {
-  return fmt::format(
-      "the monitor watches \"{}\", but the evaluation sets are {}: name a metric as set/metric.", metric,
-      fmt::join(sets, ", "));
-}
-
-std::string problem_monitor_raw(const std::string& metric) {
-  return fmt::format(
-      "the monitor watches \"{}\", but raw weights are not evaluated on their own: set evaluate_raw, or leave \"raw/\" "
+      "{} watches \"{}\", but nothing is evaluated: pass an Evaluator to the Trainer and set evaluate_every, or leave it "
       "out.",
+      who, metric);
+}
+
+std::string problem_watched_set(const std::string& who, const std::string& metric,
+                                const std::vector<std::string>& sets) {
+  return fmt::format("{} watches \"{}\", but the evaluation sets are {}: name a metric as set/metric.", who, metric,
+                     fmt::join(sets, ", "));
+}
+
+std::string problem_watched_raw(const std::string& who, const std::string& metric) {
+  return fmt::format(
+      "{} watches \"{}\", but raw weights are not evaluated on their own: set evaluate_raw, or leave \"raw/\" out.", who,
       metric);
+}
+
+std::string problem_plateau_interval() {
+  return "a Plateau follows evaluations, so an interval would be ignored: leave it out and choose evaluate_every and "
+         "patience.";
+}
+
+std::string problem_schedule_interval(std::int64_t every) {
+  return fmt::format("the schedule's interval is every {}: give at least 1.", every);
+}
+
+std::string warning_torch_schedule() {
+  return "the state of Torch's own schedules is private: after a resume the rates go on as saved, and the schedule begins "
+         "anew. Use a lockstep::Schedule to resume exactly";
 }
 
 std::string problem_evaluate_raw() {

@@ -105,7 +105,46 @@ void load_registered(const NamedTensors& saved, const json& names, const std::ve
   }
 }
 
+/// Null, or {"warmup_decay": {...}, "every": {...}} with "plateau_state" where there is one.
+json describe(const RateSchedule& rates) {
+  if (!rates.schedule) return nullptr;
+  json described = to_json(*rates.schedule);
+  described["every"] = to_json(rates.every);
+  if (rates.schedule->plateau()) described["plateau_state"] = to_json(rates.plateau);
+  return described;
+}
+
+RateSchedule restore_schedule(json saved, const RateSchedule& given, bool keep_given, Problems& problems_found,
+                              Problems& warnings) {
+  if (keep_given) return given;
+  const json::json_pointer where("/schedule");
+  RateSchedule rates;
+  if (!saved.is_null()) {
+    rates.every = read_json<Interval>(saved.at("every"), where / "every");
+    saved.erase("every");
+    if (saved.contains("plateau_state")) {
+      rates.plateau = read_json<PlateauState>(saved.at("plateau_state"), where / "plateau_state");
+      saved.erase("plateau_state");
+    }
+    // What is equal is taken as it was given: functions are not in the file.
+    const bool as_given = given.schedule && to_json(*given.schedule) == saved;
+    rates.schedule = as_given ? *given.schedule : read_json<Schedule>(saved, where);
+    for (const auto& problem : problems(*rates.schedule)) problems_found.push_back(problem);
+  }
+  if (given.schedule && (rates.schedule != given.schedule || rates.every != given.every)) {
+    warnings.push_back(message::warning_schedule_restored(rates.schedule ? describe(rates).dump() : "none",
+                                                          describe(given).dump()));
+  }
+  return rates;
+}
+
 }  // namespace
+
+double RateSchedule::factor(const TrainState& state) const {
+  if (!schedule) return 1;
+  if (schedule->plateau()) return plateau.factor;
+  return schedule->factor((every.unit == Interval::Unit::step ? state.step : state.epoch) / every.every);
+}
 
 json fingerprint(const Live& live) {
   const auto& source = live.source;
@@ -139,7 +178,7 @@ Checkpoint take_checkpoint(const Live& live, Progress& progress, const json& con
       {"evaluated", progress.evaluated},
       {"evaluation_pending", progress.pending},
       {"monitor", progress.monitor ? to_json(*progress.monitor) : json(nullptr)},
-      {"schedule", progress.schedule ? json{{"warmup_decay", to_json(*progress.schedule)}} : json(nullptr)},
+      {"schedule", describe(progress.rates)},
       {"optimizer", std::move(optimizer.description)},
       {"ema", live.average ? json{{"decay", live.average->decay()}, {"started", live.average->started()}}
                            : json(nullptr)},
@@ -168,6 +207,7 @@ Checkpoint take_checkpoint(const Live& live, Progress& progress, const json& con
 }
 
 Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, const std::string& path,
+                            const RateSchedule& given, bool keep_given,
                             const std::function<void(const std::string&)>& warn) {
   try {
     const json& manifest = checkpoint.manifest;
@@ -184,10 +224,6 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
     if (const json& monitor = manifest.at("monitor"); !monitor.is_null()) {
       progress.monitor = read_json<Monitor>(monitor, json::json_pointer("/monitor"));
     }
-    if (const json& schedule = manifest.at("schedule"); !schedule.is_null()) {
-      progress.schedule =
-          read_json<WarmupDecay>(schedule.at("warmup_decay"), json::json_pointer("/schedule/warmup_decay"));
-    }
     for (const auto& [name, tensor] : checkpoint.rank) {
       if (!name.starts_with(log_prefix)) continue;
       progress.log_totals.add(std::string_view(name).substr(log_prefix.size()), tensor[0].item<double>(),
@@ -196,6 +232,7 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
 
     Problems misfits;
     Problems warnings;
+    progress.rates = restore_schedule(manifest.at("schedule"), given, keep_given, misfits, warnings);
     compare_fingerprints(manifest.at("fingerprint"), fingerprint(live), misfits, warnings);
     const NamedTensors model = live.modules.model_state();
     const NamedTensors objective = live.modules.objective_state();

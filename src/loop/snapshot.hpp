@@ -10,9 +10,10 @@
 #include <vector>
 
 #include "files/checkpoint.hpp"
+#include "lockstep/config/interval.hpp"
 #include "lockstep/config/monitor.hpp"
+#include "lockstep/config/schedule.hpp"
 #include "lockstep/config/train_state.hpp"
-#include "lockstep/config/warmup_decay.hpp"
 #include "lockstep/data/batch_source.hpp"
 #include "lockstep/optim/weight_average.hpp"
 #include "lockstep/loop/registered_state.hpp"
@@ -23,6 +24,16 @@
 
 namespace lockstep {
 
+/// Where learning rates come from. Torch's own schedules are not in it: they write rates themselves.
+struct RateSchedule {
+  std::optional<Schedule> schedule = {};  ///< unset: base rates
+  Interval every = {.every = 1, .unit = Interval::Unit::step};
+  PlateauState plateau = {};
+
+  /// What base rates are multiplied with at this state.
+  [[nodiscard]] double factor(const TrainState& state) const;
+};
+
 /// The values of a run that are not tensors of the model or the optimizer.
 struct Progress {
   std::string run_id;
@@ -32,7 +43,7 @@ struct Progress {
   std::set<std::string> evaluated;  ///< sets that have been evaluated at this very state
   std::set<std::string> pending;    ///< sets that were due and left out because of a stop
   std::optional<Monitor> monitor;   ///< the last one that judged
-  std::optional<WarmupDecay> schedule;
+  RateSchedule rates;
   MetricTotals log_totals;  ///< since the last training log line
 };
 
@@ -54,8 +65,9 @@ Checkpoint take_checkpoint(const Live& live, Progress& progress, const nlohmann:
 
 /// Puts a checkpoint into the live objects. All of it is compared first: on a misfit nothing is changed and one
 /// CheckpointError `checkpoint-does-not-fit` lists every difference. Differences that only cost bit-exactness go to
-/// `warn`. `path` is for messages.
+/// `warn`. The saved schedule wins over the `given` one, which is said, unless `keep_given`. `path` is for messages.
 Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, const std::string& path,
+                            const RateSchedule& given, bool keep_given,
                             const std::function<void(const std::string&)>& warn);
 
 }  // namespace lockstep

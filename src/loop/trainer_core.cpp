@@ -3,6 +3,8 @@
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/nn/module.h>
+#include <torch/optim/schedulers/lr_scheduler.h>
+#include <torch/optim/schedulers/reduce_on_plateau_scheduler.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -54,12 +56,18 @@ void append(Values& values, const std::string& prefix, const EvaluationResults& 
 
 constexpr std::string_view raw_prefix = "raw/";
 
-bool watches_raw(const Monitor& monitor) { return monitor.metric().starts_with(raw_prefix); }
+bool is_raw(std::string_view metric) { return metric.starts_with(raw_prefix); }
 
-std::string set_of(const Monitor& monitor) {
-  std::string_view metric = monitor.metric();
-  if (watches_raw(monitor)) metric.remove_prefix(raw_prefix.size());
+std::string set_of(std::string_view metric) {
+  if (is_raw(metric)) metric.remove_prefix(raw_prefix.size());
   return std::string(metric.substr(0, metric.find('/')));
+}
+
+double value_of(const std::string& metric, const Values& values) {
+  for (const auto& [name, value] : values) {
+    if (name == metric) return value;
+  }
+  throw message::unknown_metric(metric, values);
 }
 
 }  // namespace
@@ -115,31 +123,48 @@ struct TrainerCore::Impl {
     }
     return {{"train", to_json(config)},
             {"optimizer", {{"kind", optimizer.kind()}, {"groups", std::move(groups)}}},
-            {"schedule", progress.schedule ? to_json(*progress.schedule) : json(nullptr)},
+            {"schedule", progress.rates.schedule ? to_json(*progress.rates.schedule) : json(nullptr)},
+            {"schedule_every", to_json(progress.rates.every)},
             {"ema_decay", average ? json(average->decay()) : json(nullptr)},
             {"average_buffers", parts.average_buffers}};
   }
 
   // ---- settings ----
 
+  void forget_schedules() {
+    progress.rates = {};
+    torch_schedule = nullptr;
+    torch_plateau = nullptr;
+  }
+
+  /// The metric that the rates follow, if they follow one.
+  std::optional<std::string> scheduled_metric() const {
+    if (torch_plateau) return torch_plateau_metric;
+    if (const auto& schedule = progress.rates.schedule; schedule && schedule->plateau()) {
+      return schedule->plateau()->metric;
+    }
+    return {};
+  }
+
+  /// Whether a metric can get a value at all.
+  void check_watched(const std::string& who, const std::string& metric, const TrainConfig& given,
+                     std::vector<std::string>& found) const {
+    if (!parts.evaluation || !given.evaluate_every) {
+      found.push_back(message::problem_watch_without_evaluation(who, metric));
+      return;
+    }
+    const auto& sets = parts.evaluation->sets;
+    if (std::find(sets.begin(), sets.end(), set_of(metric)) == sets.end()) {
+      found.push_back(message::problem_watched_set(who, metric, sets));
+    } else if (is_raw(metric) && !given.evaluate_raw) {
+      found.push_back(message::problem_watched_raw(who, metric));
+    }
+  }
+
   std::vector<std::string> mistakes(const TrainConfig& given, const TrainOptions& options) const {
     auto found = problems(given);
-    if (progress.schedule) {
-      for (auto& problem : problems(*progress.schedule)) found.push_back(std::move(problem));
-    }
-    if (given.monitor) {
-      const auto& metric = given.monitor->metric();
-      if (!parts.evaluation || !given.evaluate_every) {
-        found.push_back(message::problem_monitor_without_evaluation(metric));
-      } else {
-        const auto& sets = parts.evaluation->sets;
-        if (std::find(sets.begin(), sets.end(), set_of(*given.monitor)) == sets.end()) {
-          found.push_back(message::problem_monitor_set(metric, sets));
-        } else if (watches_raw(*given.monitor) && !given.evaluate_raw) {
-          found.push_back(message::problem_monitor_raw(metric));
-        }
-      }
-    }
+    if (given.monitor) check_watched("the monitor", given.monitor->metric(), given, found);
+    if (const auto metric = scheduled_metric()) check_watched("the schedule", *metric, given, found);
     if (!parts.evaluation) {
       for (const auto& [name, set] : {std::pair("evaluate_first", given.evaluate_first),
                                       std::pair("evaluate_raw", given.evaluate_raw),
@@ -158,7 +183,7 @@ struct TrainerCore::Impl {
         found.push_back(message::problem_without_checkpoint_dir("resume_from = latest"));
       }
     }
-    if (options.keep_schedule && !(progress.schedule && options.resume_from)) {
+    if (options.keep_schedule && !((progress.rates.schedule || writes_rates_itself()) && options.resume_from)) {
       found.push_back(message::problem_keep_schedule());
     }
     return found;
@@ -199,15 +224,9 @@ struct TrainerCore::Impl {
   }
 
   void resume(const LatestCheckpoint& found, const TrainOptions& options) {
-    const auto given_schedule = progress.schedule;
-    progress = restore_checkpoint(live(), found.checkpoint, found.directory.string(),
+    progress = restore_checkpoint(live(), found.checkpoint, found.directory.string(), progress.rates,
+                                  options.keep_schedule || writes_rates_itself(),
                                   [this](const std::string& text) { warn(text); });
-    if (options.keep_schedule) {
-      progress.schedule = given_schedule;
-    } else if (given_schedule && progress.schedule != given_schedule) {
-      warn(message::warning_schedule_restored(progress.schedule ? to_json(*progress.schedule).dump() : "none",
-                                              to_json(*given_schedule).dump()));
-    }
     if (!parts.source.exact_resume && progress.state.next_batch > 0) warn(message::warning_source_reread());
     saved = Saved{position(), found.directory};
     resumed = true;
@@ -224,7 +243,7 @@ struct TrainerCore::Impl {
         return false;
       }
       NamedTensors tensors =
-          average && !watches_raw(*progress.monitor) && !checkpoint.ema.empty() ? checkpoint.ema : checkpoint.model;
+          average && !is_raw(progress.monitor->metric()) && !checkpoint.ema.empty() ? checkpoint.ema : checkpoint.model;
       tensors.insert(tensors.end(), checkpoint.objective.begin(), checkpoint.objective.end());
       best.keep(tensors);
       return true;
@@ -331,19 +350,26 @@ struct TrainerCore::Impl {
     return values;
   }
 
-  Verdict judge(const Values& values) {
-    for (const auto& [name, value] : values) {
-      if (name != config.monitor->metric()) continue;
-      const Verdict verdict = config.monitor->judge(value, state());
-      if (verdict.improved) keep_best(values);
-      return verdict;
+  /// Tells the schedule and the monitor what concerns them of an evaluation of these sets.
+  Verdict judge(const Names& sets, const Values& values) {
+    if (const auto metric = scheduled_metric(); metric && sets.contains(set_of(*metric))) {
+      const double value = value_of(*metric, values);
+      if (torch_plateau) {
+        torch_plateau->step(static_cast<float>(value));
+      } else {
+        auto& rates = progress.rates;
+        rates.plateau = rates.schedule->plateau()->observe(value, rates.plateau);
+      }
     }
-    throw message::unknown_monitor_metric(config.monitor->metric(), values);
+    if (!config.monitor || !sets.contains(set_of(config.monitor->metric()))) return {};
+    const Verdict verdict = config.monitor->judge(value_of(config.monitor->metric(), values), state());
+    if (verdict.improved) keep_best(values);
+    return verdict;
   }
 
   void keep_best(Values values) {
     NamedTensors tensors = modules.model_state();
-    if (average && !watches_raw(*config.monitor)) tensors = average->over(std::move(tensors));
+    if (average && !is_raw(config.monitor->metric())) tensors = average->over(std::move(tensors));
     for (auto& tensor : modules.objective_state()) tensors.push_back(std::move(tensor));
     best.keep(tensors);
     for (auto& value : values) value.first = "best/" + value.first;
@@ -354,8 +380,7 @@ struct TrainerCore::Impl {
     const Values values = run_evaluation(sets);
     progress.evaluated.insert(sets.begin(), sets.end());
     for (const auto& set : sets) progress.pending.erase(set);
-    if (!config.monitor || !sets.contains(set_of(*config.monitor))) return {};
-    return judge(values);
+    return judge(sets, values);
   }
 
   void evaluate_and_save(const Names& sets, bool checkpoint_due) {
@@ -398,7 +423,8 @@ struct TrainerCore::Impl {
 
   // ---- the window ----
 
-  double factor() const { return progress.schedule ? progress.schedule->factor(progress.state.step) : 1.0; }
+  /// Torch's own schedules do.
+  bool writes_rates_itself() const { return torch_schedule != nullptr || torch_plateau != nullptr; }
 
   void put_buffers_back() {
     const c10::AutoGradMode no_grad(false);
@@ -445,6 +471,10 @@ struct TrainerCore::Impl {
   std::optional<WeightAverage> average;
   std::vector<RegisteredState> registered;
   std::vector<at::Tensor> buffers_before_window;
+  torch::optim::LRScheduler* torch_schedule = nullptr;
+  Interval torch_schedule_every;
+  torch::optim::ReduceLROnPlateauScheduler* torch_plateau = nullptr;
+  std::string torch_plateau_metric;
   Progress progress;
   HostCopy best;  // empty: nothing was judged yet, or not in this process
   /// The weights that the run goes on from while the model holds the best ones.
@@ -481,9 +511,30 @@ std::int64_t TrainerCore::planned_steps(const TrainConfig& config) const {
   return config.max_steps ? std::min(all, *config.max_steps) : all;
 }
 
-void TrainerCore::set_scheduler(const WarmupDecay& schedule) {
-  if (const auto found = problems(schedule); !found.empty()) throw message::invalid_settings(found);
-  impl_->progress.schedule = schedule;
+void TrainerCore::set_scheduler(Schedule schedule, std::optional<Interval> every) {
+  auto found = problems(schedule);
+  if (every && schedule.plateau()) found.push_back(message::problem_plateau_interval());
+  if (every && every->every < 1) found.push_back(message::problem_schedule_interval(every->every));
+  if (!found.empty()) throw message::invalid_settings(found);
+  impl_->forget_schedules();
+  auto& rates = impl_->progress.rates;
+  rates.schedule = std::move(schedule);
+  if (every) rates.every = *every;
+}
+
+void TrainerCore::set_scheduler(torch::optim::LRScheduler& schedule, Interval every) {
+  if (every.every < 1) throw message::invalid_settings({message::problem_schedule_interval(every.every)});
+  impl_->forget_schedules();
+  impl_->torch_schedule = &schedule;
+  impl_->torch_schedule_every = every;
+  impl_->warn(message::warning_torch_schedule());
+}
+
+void TrainerCore::set_scheduler(torch::optim::ReduceLROnPlateauScheduler& schedule, std::string metric) {
+  impl_->forget_schedules();
+  impl_->torch_plateau = &schedule;
+  impl_->torch_plateau_metric = std::move(metric);
+  impl_->warn(message::warning_torch_schedule());
 }
 
 void TrainerCore::set_lr(double lr) {
@@ -495,7 +546,9 @@ void TrainerCore::set_lr(const std::string& group, double lr) {
   const auto& groups = impl_->optimizer.group_names();
   const auto found = std::find(groups.begin(), groups.end(), group);
   if (found == groups.end()) throw message::unknown_group(group, groups);
-  impl_->optimizer.set_base_lr(static_cast<std::size_t>(found - groups.begin()), lr);
+  const auto index = static_cast<std::size_t>(found - groups.begin());
+  impl_->optimizer.set_base_lr(index, lr);
+  if (impl_->writes_rates_itself()) impl_->optimizer.set_rate(index, lr);
 }
 
 NamedTensors TrainerCore::weights(Weights which) const {
@@ -598,7 +651,7 @@ void TrainerCore::close_window(bool epoch_ended) {
   auto& state = run.state();
   const Vote agreed = run.meet(Phase::window, run.window->samples());
 
-  run.optimizer.set_rates(run.factor());
+  if (!run.writes_rates_itself()) run.optimizer.set_rates(progress.rates.factor(state));
   const UpdateOutcome outcome =
       optimizer_update(*run.window, agreed.samples, run.optimizer, run.average ? &*run.average : nullptr,
                        run.config.max_grad_norm);
@@ -621,6 +674,9 @@ void TrainerCore::close_window(bool epoch_ended) {
   if (!updated) run.log("skip", {}, "the window held no samples");
   if (updated && state.step % run.config.log_every == 0) run.log_training(outcome.gradient_norm);
   if (updated && run.parts.logger) run.parts.logger->progress(state.step);
+  if (run.torch_schedule && run.torch_schedule_every.due(state.step, updated, state.epoch, epoch_ended)) {
+    run.torch_schedule->step();
+  }
 
   const auto due = [&](const std::optional<Interval>& interval) {
     return interval && interval->due(state.step, updated, state.epoch, epoch_ended);

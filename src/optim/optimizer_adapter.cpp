@@ -122,8 +122,12 @@ std::vector<at::Tensor> OptimizerAdapter::gradients() const {
 
 void OptimizerAdapter::set_rates(double factor) {
   for (std::size_t i = 0; i < base_lrs_.size(); ++i) {
-    optimizer_.param_groups()[i].options().set_lr(base_lrs_[i] * factor);
+    set_rate(i, base_lrs_[i] * factor);
   }
+}
+
+void OptimizerAdapter::set_rate(std::size_t group, double rate) {
+  optimizer_.param_groups()[group].options().set_lr(rate);
 }
 
 double OptimizerAdapter::rate(std::size_t group) const {

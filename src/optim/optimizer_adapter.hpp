@@ -43,6 +43,7 @@ class OptimizerAdapter {
   /// Sets every group's rate to its base times `factor`.
   void set_rates(double factor);
   [[nodiscard]] double rate(std::size_t group) const;
+  void set_rate(std::size_t group, double rate);
 
   /// Errors: CheckpointError `optimizer-state-not-saved` for a state that is no tensor, number, flag or tuple of them.
   [[nodiscard]] OptimizerState state() const;

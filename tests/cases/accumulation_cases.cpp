@@ -55,7 +55,7 @@ CATCH_TEST_CASE("the logged gradient norm does not grow with the number of micro
 
 CATCH_TEST_CASE("an epoch that divides evenly into windows has no empty update at its end", "[T-07]") {
   OneWeightRun run(batches({{1}, {3}, {5}, {7}}), follow, {.accumulation = 2, .ema_decay = 0.5});
-  run.trainer.set_scheduler({.total_steps = 4, .decay = WarmupDecay::Decay::linear});
+  run.trainer.set_scheduler(WarmupDecay{.total_steps = 4, .decay = WarmupDecay::Decay::linear});
   const auto state = run.trainer.train({.epochs = 1});
   CATCH_CHECK(state.step == 2);
   CATCH_CHECK(state.batches == 4);

@@ -19,7 +19,8 @@ int main() {
                       {.evaluator = &evaluator, .ema_decay = 0.999, .logger = &logger});
 
   ls::TrainConfig config{.epochs = 10, .max_grad_norm = 1.0, .monitor = ls::Monitor("validation/loss")};
-  trainer.set_scheduler({.total_steps = trainer.planned_steps(config), .warmup_steps = trainer.updates_per_epoch()});
+  trainer.set_scheduler(ls::WarmupDecay{.total_steps = trainer.planned_steps(config),
+                                        .warmup_steps = trainer.updates_per_epoch()});
 
   ls::StopRequest stop;
   auto signals = stop.catch_signals();

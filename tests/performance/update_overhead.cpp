@@ -80,7 +80,7 @@ double train_with_trainer(Net& model, std::vector<ls::Example>& batches, std::in
     return {.loss = loss, .num_samples = batch.target.size(0)};
   };
   ls::Trainer trainer(accelerator, model, optimizer, batches, step, {.ema_decay = ema_decay});
-  trainer.set_scheduler({.total_steps = updates, .warmup_steps = updates / 10});
+  trainer.set_scheduler(ls::WarmupDecay{.total_steps = updates, .warmup_steps = updates / 10});
   (void)trainer.train({.epochs = updates, .max_steps = updates, .max_grad_norm = max_grad_norm});
   return value;
 }

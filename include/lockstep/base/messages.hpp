@@ -92,11 +92,15 @@ ConfigError null_model();
 ConfigError no_evaluator();
 ConfigError no_averaged_weights();
 ConfigError no_best_weights();
-ConfigError unknown_monitor_metric(const std::string& metric,
-                                   const std::vector<std::pair<std::string, double>>& known);
-std::string problem_monitor_without_evaluation(const std::string& metric);
-std::string problem_monitor_set(const std::string& metric, const std::vector<std::string>& sets);
-std::string problem_monitor_raw(const std::string& metric);
+ConfigError unknown_metric(const std::string& metric, const std::vector<std::pair<std::string, double>>& known);
+/// `who` watches: "the monitor", "the schedule".
+std::string problem_watch_without_evaluation(const std::string& who, const std::string& metric);
+std::string problem_watched_set(const std::string& who, const std::string& metric,
+                                const std::vector<std::string>& sets);
+std::string problem_watched_raw(const std::string& who, const std::string& metric);
+std::string problem_plateau_interval();
+std::string problem_schedule_interval(std::int64_t every);
+std::string warning_torch_schedule();
 std::string problem_evaluate_raw();
 std::string problem_without_evaluator(const std::string& setting);
 std::string problem_interval_of_unknown_set(const std::string& name, const std::vector<std::string>& sets);

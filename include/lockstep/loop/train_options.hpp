@@ -20,7 +20,7 @@ struct TrainOptions {
   StopRequest* stop = nullptr;
   /// Kept in every checkpoint's manifest.json as it is.
   std::map<std::string, std::string> metadata = {};
-  /// On resume take the schedule given to set_scheduler(), not the checkpoint's.
+  /// On resume take the schedule given to set_scheduler(), not the checkpoint's; a Plateau begins anew.
   bool keep_schedule = false;
 };
 

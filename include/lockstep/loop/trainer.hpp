@@ -87,8 +87,22 @@ class Trainer {
   /// Errors: ConfigError `unknown-length`, for a source of unknown length without max_steps.
   [[nodiscard]] std::int64_t planned_steps(const TrainConfig& config) const { return core_.planned_steps(config); }
 
-  /// The rate at an update is the group's base rate times the schedule's factor at the number of completed updates.
-  void set_scheduler(const WarmupDecay& schedule) { core_.set_scheduler(schedule); }
+  /// The rate at an update is the group's base rate times schedule.factor(count). The count is that of completed updates
+  /// or epochs, as `every` says, divided by every.every and rounded down. A Plateau takes its metric's value after each
+  /// evaluation instead, and no `every`. Errors: ConfigError `invalid-settings`.
+  void set_scheduler(Schedule schedule, std::optional<Interval> every = {}) {
+    core_.set_scheduler(std::move(schedule), every);
+  }
+  /// A schedule of Torch's own, stepped once every `every`; outlives the Trainer. It writes rates itself, and its state
+  /// is private, so that a resumed run goes on with the saved rates and a schedule that begins anew, which is said.
+  void set_scheduler(torch::optim::LRScheduler& schedule,
+                     Interval every = {.every = 1, .unit = Interval::Unit::step}) {
+    core_.set_scheduler(schedule, every);
+  }
+  /// The same for the metric `set/metric`, after each evaluation of it.
+  void set_scheduler(torch::optim::ReduceLROnPlateauScheduler& schedule, std::string metric) {
+    core_.set_scheduler(schedule, std::move(metric));
+  }
 
   /// Sets the base rate of every group, or of one by its name. Errors: ConfigError `unknown-group`, `invalid-settings`.
   void set_lr(double lr) { core_.set_lr(lr); }

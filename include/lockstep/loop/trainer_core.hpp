@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/config/schedule.hpp"
 #include "lockstep/config/train_config.hpp"
 #include "lockstep/config/train_state.hpp"
-#include "lockstep/config/warmup_decay.hpp"
 #include "lockstep/data/batch_source.hpp"
 #include "lockstep/loop/accumulation_window.hpp"
 #include "lockstep/loop/evaluator.hpp"
@@ -22,6 +22,8 @@
 
 namespace torch::optim {
 class Optimizer;
+class LRScheduler;
+class ReduceLROnPlateauScheduler;
 }
 
 namespace lockstep::detail {
@@ -54,7 +56,9 @@ class TrainerCore {
   [[nodiscard]] const TrainState& state() const;
   [[nodiscard]] std::int64_t updates_per_epoch(const std::optional<BatchLimit>& limit) const;
   [[nodiscard]] std::int64_t planned_steps(const TrainConfig& config) const;
-  void set_scheduler(const WarmupDecay& schedule);
+  void set_scheduler(Schedule schedule, std::optional<Interval> every);
+  void set_scheduler(torch::optim::LRScheduler& schedule, Interval every);
+  void set_scheduler(torch::optim::ReduceLROnPlateauScheduler& schedule, std::string metric);
   void set_lr(double lr);
   void set_lr(const std::string& group, double lr);
   [[nodiscard]] NamedTensors weights(Weights which) const;

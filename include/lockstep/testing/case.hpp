@@ -47,7 +47,7 @@ struct CaseSettings {
   DataLoaderOptions loader = {};
   TrainConfig config = {};
   std::optional<double> ema_decay = {};
-  std::optional<WarmupDecay> schedule = {};
+  std::optional<Schedule> schedule = {};
   /// A sink of your own, attached wherever a run has a logger, so that it is shown to be an observer only.
   std::shared_ptr<Sink> sink = nullptr;
 };

@@ -54,7 +54,7 @@ inline std::vector<std::pair<std::int64_t, std::vector<double>>> logged_rates(
 /// Whether every update that `run` logged used the base rate times the schedule's factor.
 template <Case C>
 Finding compare_rates(const C& c, CaseRun<C>& run, const std::string& runs) {
-  const WarmupDecay schedule = *c.settings().schedule;
+  const Schedule schedule = *c.settings().schedule;
   const auto optimizer = c.optimizer(run.model());  // a fresh one, whose rates nobody has touched
   const auto logged = logged_rates(run.record().events);
   for (const auto& [update, rates] : logged) {

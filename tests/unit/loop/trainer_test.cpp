@@ -126,12 +126,12 @@ CATCH_TEST_CASE("a monitor must watch something that is evaluated") {
                    Contains("[invalid-settings]") && Contains("the evaluation sets are validation"));
   CATCH_CHECK(run.w() == 0.0);
   CATCH_CHECK_THAT(train_error(run, {.epochs = 1, .monitor = Monitor("validation/accuracy")}),
-                   Contains("[unknown-monitor-metric]") && Contains("reports validation/loss"));
+                   Contains("[unknown-metric]") && Contains("reports validation/loss"));
 }
 
 CATCH_TEST_CASE("a schedule that cannot work is refused when it is set") {
   OneWeightRun run(numbered_batches(1), ledger);
-  CATCH_CHECK(thrown_id<ConfigError>([&] { run.trainer.set_scheduler({.total_steps = 0}); }) ==
+  CATCH_CHECK(thrown_id<ConfigError>([&] { run.trainer.set_scheduler(WarmupDecay{.total_steps = 0}); }) ==
               "invalid-settings");
 }
 
@@ -152,8 +152,8 @@ CATCH_TEST_CASE("rates are set for every group or for one by its name") {
     return {.loss = net.a + net.b, .num_samples = 1};
   };
   Trainer trainer(accelerator, model, optimizer, source, step, {.logger = log.logger()});
-  trainer.set_scheduler(
-      {.total_steps = 10, .warmup_steps = 2, .start_factor = 0.5, .decay = WarmupDecay::Decay::constant});
+  trainer.set_scheduler(WarmupDecay{
+      .total_steps = 10, .warmup_steps = 2, .start_factor = 0.5, .decay = WarmupDecay::Decay::constant});
   const auto values = [&] { return std::pair(model.a.item<double>(), model.b.item<double>()); };
   (void)trainer.train({.epochs = 1, .log_every = 1});
   CATCH_CHECK(values() == std::pair(-0.5, -5.0));
@@ -464,7 +464,7 @@ CATCH_TEST_CASE("a skipped window leaves no trace in buffers, weights, average o
     return {.loss = net.forward(x).square().mean(), .num_samples = ++calls > 2 ? 0 : 2};
   };
   Trainer trainer(accelerator, model, optimizer, source, step, {.ema_decay = 0.5});
-  trainer.set_scheduler({.total_steps = 4, .decay = WarmupDecay::Decay::linear});
+  trainer.set_scheduler(WarmupDecay{.total_steps = 4, .decay = WarmupDecay::Decay::linear});
   const auto look = [&] { return sha256(trainer.weights()) + sha256(trainer.weights(Weights::ema)); };
   CATCH_REQUIRE(trainer.train({.epochs = 1, .max_steps = 1}).batches == 2);
   const auto before = look();
