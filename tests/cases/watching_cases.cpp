@@ -1,5 +1,5 @@
 // Failures of other training loops with signals, logs and memory.
-#include <unistd.h>
+#include <signal.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -180,12 +180,6 @@ CATCH_TEST_CASE("resuming appends to the log and closes off a torn line", "[T-77
 }
 
 namespace {
-
-std::int64_t resident_bytes() {
-  std::int64_t total = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> total >> resident;
-  return resident * ::sysconf(_SC_PAGESIZE);
-}
 
 constexpr std::int64_t two_megabytes = 2 << 20;
 
