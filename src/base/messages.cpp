@@ -230,6 +230,41 @@ ConfigError unknown_weights_format(const std::string& path) {
               path)};
 }
 
+CheckpointError weights_do_not_fit(const std::string& path, const std::vector<std::string>& problems,
+                                   const std::vector<std::string>& hints) {
+  std::string text = fmt::format("the weights in {} are not those of this module; nothing was changed:\n  - {}", path,
+                                 fmt::join(problems, "\n  - "));
+  for (const auto& hint : hints) text += "\n" + hint;
+  text += "\nTo load only a part, name what is to stay in .skip, or set .strict = false.";
+  return {"weights-do-not-fit", text};
+}
+
+std::string problem_missing_weight(const std::string& name) {
+  return fmt::format("{} of the module is not in the file", name);
+}
+
+std::string problem_left_over_weight(const std::string& name) {
+  return fmt::format("{} of the file is not in the module", name);
+}
+
+std::string problem_nothing_fits() { return "not one tensor of the file has a place in the module"; }
+
+std::string problem_renamed_twice(const std::string& first, const std::string& second, const std::string& name) {
+  return fmt::format("{} and {} of the file would both be {}: correct .rename", first, second, name);
+}
+
+std::string problem_unused_rename(const std::string& beginning) {
+  return fmt::format("no name in the file begins with \"{}\": correct .rename, or leave it out", beginning);
+}
+
+std::string problem_unused_skip(const std::string& beginning) {
+  return fmt::format("no name begins with \"{}\": correct .skip, or leave it out", beginning);
+}
+
+std::string hint_rename(const std::string& from, const std::string& to) {
+  return fmt::format("All names fit with .rename = {{{{\"{}\", \"{}\"}}}}.", from, to);
+}
+
 CheckpointError checkpoint_not_found(const std::string& path, const std::string& problem,
                                      const std::vector<std::string>& present) {
   return {"checkpoint-not-found",
@@ -523,8 +558,8 @@ CheckpointError checkpoint_does_not_fit(const std::string& path, const std::vect
       "checkpoint-does-not-fit",
       fmt::format("checkpoint {} is not of this run; nothing was changed:\n  - {}\nTo resume, set the run up "
                   "as it was. "
-                  "To start a new run from its weights, load model.safetensors from it and do not resume.",
-                  path, fmt::join(problems, "\n  - "))};
+                  "To start a new run from its weights, call load_weights(model, \"{}\") and do not resume.",
+                  path, fmt::join(problems, "\n  - "), path)};
 }
 
 CheckpointError checkpoint_directory_not_empty(const std::string& root, const std::string& found) {

@@ -55,6 +55,16 @@ FileError checkpoint_directory_in_use(const std::string& path);
 ConfigError cannot_store_tensor(const std::string& name, const std::string& problem);
 CheckpointError damaged_safetensors(const std::string& path, const std::string& problem);
 ConfigError unknown_weights_format(const std::string& path);
+/// `hints` are texts made by hint_rename().
+CheckpointError weights_do_not_fit(const std::string& path, const std::vector<std::string>& problems,
+                                   const std::vector<std::string>& hints);
+std::string problem_missing_weight(const std::string& name);
+std::string problem_left_over_weight(const std::string& name);
+std::string problem_nothing_fits();
+std::string problem_renamed_twice(const std::string& first, const std::string& second, const std::string& name);
+std::string problem_unused_rename(const std::string& beginning);
+std::string problem_unused_skip(const std::string& beginning);
+std::string hint_rename(const std::string& from, const std::string& to);
 /// `present` are the checkpoints and names that could have been meant.
 CheckpointError checkpoint_not_found(const std::string& path, const std::string& problem,
                                      const std::vector<std::string>& present);

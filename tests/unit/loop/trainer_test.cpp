@@ -515,7 +515,7 @@ CATCH_TEST_CASE("saved weights are those that were asked for") {
   run.trainer.save_model(directory.path() / "raw.safetensors");
   run.trainer.save_model(directory.path() / "ema.safetensors", Weights::ema);
   const auto saved = [&](const char* name) {
-    const auto tensors = load_weights(directory.path() / name);
+    const auto tensors = read_weights(directory.path() / name);
     CATCH_REQUIRE(tensors.size() == 1);
     CATCH_CHECK(tensors[0].first == "w");
     return tensors[0].second.item<double>();
