@@ -310,19 +310,16 @@ FileError run_directory_in_use(const std::string& path) {
               path)};
 }
 
-std::string sink_dropped(const std::string& reason) {
-  return fmt::format("a sink of the run's log failed and gets no more events: {}", reason);
-}
-
-std::string events_are_lost(const std::string& path, int error) {
+std::string sink_failed(const std::string& sink, const std::string& reason) {
   return fmt::format(
-      "{} cannot be written: {}. The training goes on; events are missing from it until this works "
-      "again. {}",
-      path, file_problem(error), file_advice(error));
+      "the run's log cannot be written to {}: {} The training goes on. Later events are tried all the same, "
+      "and how many were lost is said at the end.",
+      sink, reason);
 }
 
-std::string events_were_lost(const std::string& path, std::int64_t count) {
-  return fmt::format("{} lacks {} event{} that could not be written.", path, count, count == 1 ? "" : "s");
+std::string events_were_lost(const std::string& sink, std::int64_t count) {
+  return fmt::format("{} of the run's log lacks {} event{} that could not be written.", sink, count,
+                     count == 1 ? "" : "s");
 }
 
 // ---- loop ----

@@ -109,14 +109,15 @@ void OutputFile::finish() {
   }
 }
 
-DirectoryLock::DirectoryLock(const std::filesystem::path& directory)
+DirectoryLock::DirectoryLock(const std::filesystem::path& directory, const char* file_name,
+                             FileError (*in_use)(const std::string& directory))
     : file_(retry_interrupted([&] {
-        return ::open((directory / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        return ::open((directory / file_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
       })) {
-  if (file_.get() < 0) throw message::cannot_write_file(directory / ".lock", errno);
+  if (file_.get() < 0) throw message::cannot_write_file(directory / file_name, errno);
   if (retry_interrupted([&] { return ::flock(file_.get(), LOCK_EX | LOCK_NB); }) != 0) {
-    if (errno == EWOULDBLOCK) throw message::checkpoint_directory_in_use(directory);
-    throw message::cannot_write_file(directory / ".lock", errno);
+    if (errno == EWOULDBLOCK) throw in_use(directory);
+    throw message::cannot_write_file(directory / file_name, errno);
   }
 }
 

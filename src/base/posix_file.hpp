@@ -8,6 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <string>
+
+#include "lockstep/base/error.hpp"
 
 namespace lockstep {
 
@@ -71,11 +74,12 @@ class OutputFile {
   std::uint32_t crc32c_ = 0;
 };
 
-/// Keeps other processes, and other locks of this one, out of a directory while it lives, by a file `.lock`
-/// in it that stays. Errors: FileError `checkpoint-directory-in-use`.
+/// Keeps other processes, and other locks of this one, out of a directory while it lives, by a file in it that
+/// stays. Throws what `in_use` makes of the directory where it is locked already.
 class DirectoryLock {
  public:
-  explicit DirectoryLock(const std::filesystem::path& directory);
+  DirectoryLock(const std::filesystem::path& directory, const char* file_name,
+                FileError (*in_use)(const std::string& directory));
 
  private:
   FileDescriptor file_;

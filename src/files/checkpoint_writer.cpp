@@ -90,7 +90,8 @@ bool holds_only_its_own_files(const fs::path& directory) {
 }  // namespace
 
 struct CheckpointWriter::Impl {
-  explicit Impl(const fs::path& given) : root(existing_directory(given)), lock(root) {
+  explicit Impl(const fs::path& given)
+      : root(existing_directory(given)), lock(root, ".lock", message::checkpoint_directory_in_use) {
     remove_left_overs(root);
   }
 

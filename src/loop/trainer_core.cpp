@@ -615,8 +615,11 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
   if (run.parts.logger) {
     const bool known = run.parts.source.batches || config.max_steps;
     run.parts.logger->begin(
-        {.first_step = run.state().step, .planned_steps = known ? planned_steps(config) : 0},
-        run.resolved_config().dump(2), {{"torch", TORCH_VERSION}});
+        {.plan = {.first_step = run.state().step, .planned_steps = known ? planned_steps(config) : 0},
+         .run_id = run.progress.run_id,
+         .config = run.resolved_config().dump(2),
+         .versions = {{"torch", TORCH_VERSION}},
+         .seed = run.parts.accelerator.options().seed});
     run.log(run.state().batches > 0 || run.resumed ? "resume" : "start", {}, {});
   }
   if (run.only_evaluates()) return;

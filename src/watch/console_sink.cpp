@@ -60,10 +60,10 @@ ConsoleSink::ConsoleSink(std::shared_ptr<spdlog::logger> logger, bool quiet)
 
 ConsoleSink::~ConsoleSink() = default;
 
-void ConsoleSink::begin(const RunPlan& plan) {
-  planned_steps_ = plan.planned_steps;
+void ConsoleSink::begin(const RunStart& start) {
+  planned_steps_ = start.plan.planned_steps;
   bar_.reset();
-  if (!quiet_ && can_show_progress_bar(STDERR_FILENO)) bar_.emplace(STDERR_FILENO, plan);
+  if (!quiet_ && can_show_progress_bar(STDERR_FILENO)) bar_.emplace(STDERR_FILENO, start.plan);
 }
 
 void ConsoleSink::progress(std::int64_t step) {

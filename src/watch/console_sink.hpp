@@ -25,7 +25,7 @@ class ConsoleSink final : public Sink {
   ConsoleSink(std::shared_ptr<spdlog::logger> logger, bool quiet);
   ~ConsoleSink() override;
 
-  void begin(const RunPlan& plan);
+  void begin(const RunStart& start) override;
   void progress(std::int64_t step);
   void write(const LogEvent& event) override;
   void finish() override;

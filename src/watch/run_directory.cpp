@@ -1,9 +1,5 @@
 #include "watch/run_directory.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
-
-#include <cerrno>
 #include <utility>
 
 #include "lockstep/base/messages.hpp"
@@ -11,23 +7,19 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* lock_name = ".run.lock";
-
-int open_lock(const std::filesystem::path& directory) {
+const std::filesystem::path& created(const std::filesystem::path& directory) {
   create_directories_durably(directory);
-  return ::open((directory / lock_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  return directory;
 }
 
 }  // namespace
 
-RunDirectory::RunDirectory(std::filesystem::path path) : path_(std::move(path)), lock_(open_lock(path_)) {
-  if (lock_.get() >= 0 && ::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return;
-  if (errno == EWOULDBLOCK) throw message::run_directory_in_use(path_);
-  throw message::cannot_write_file(path_ / lock_name, errno);
-}
+RunDirectory::RunDirectory(std::filesystem::path path)
+    : path_(std::move(path)), lock_(created(path_), ".run.lock", message::run_directory_in_use) {}
 
-void RunDirectory::replace_file(const std::string& name, const std::string& text) {
-  const std::filesystem::path temporary = path_ / (name + ".new");
+void RunDirectory::replace_file(const std::string& name, std::string_view text) const {
+  // Not named after the file: some programs take any file with a certain word in its name for one of theirs.
+  const std::filesystem::path temporary = path_ / ".new";
   remove_tree(temporary);
   OutputFile file(temporary);
   file.write(text.data(), text.size());

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "base/posix_file.hpp"
 
@@ -19,11 +20,11 @@ class RunDirectory {
 
   /// Replaces a file in the folder by one with this text. A reader, and a crash, see the old file or the new
   /// one.
-  void replace_file(const std::string& name, const std::string& text);
+  void replace_file(const std::string& name, std::string_view text) const;
 
  private:
   std::filesystem::path path_;
-  FileDescriptor lock_;
+  DirectoryLock lock_;
 };
 
 }  // namespace lockstep

@@ -34,6 +34,12 @@ std::string host_name() {
   return name.data();
 }
 
+double seconds_since_1970() {
+  using namespace std::chrono;
+  return static_cast<double>(duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count()) /
+         1000;
+}
+
 std::vector<std::string> command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> arguments;
@@ -56,29 +62,40 @@ std::string describe_run(const std::vector<std::pair<std::string, std::string>>&
 
 }  // namespace
 
+struct NamedSink {
+  std::string name;
+  std::shared_ptr<Sink> sink;
+  bool warned = false;
+  std::int64_t lost = 0;
+};
+
 /// On the main process all of it; on the others the path alone.
 struct RunLogger::Impl {
   std::filesystem::path run_dir;
   std::optional<RunDirectory> directory;
   std::shared_ptr<ConsoleSink> console;
-  std::vector<std::shared_ptr<Sink>> sinks;
+  std::vector<NamedSink> sinks;
+  int added_sinks = 0;
   bool ended = true;
 
   void warn(const std::string& text) { console->print(spdlog::level::warn, text); }
 
   template <class Call>
-  void call_sinks(Call call) {
-    std::erase_if(sinks, [&](const std::shared_ptr<Sink>& sink) {
+  void call_sinks(Call call, std::int64_t events_in_call) {
+    for (NamedSink& sink : sinks) {
       try {
-        call(*sink);
-        return false;
+        call(*sink.sink);
       } catch (const std::exception& error) {
-        warn(message::sink_dropped(error.what()));
+        failed(sink, error.what(), events_in_call);
       } catch (...) {
-        warn(message::sink_dropped("an exception of a type of its own"));
+        failed(sink, "an exception that is no std::exception.", events_in_call);
       }
-      return true;
-    });
+    }
+  }
+
+  void failed(NamedSink& sink, const std::string& reason, std::int64_t events_in_call) {
+    sink.lost += events_in_call;
+    if (!std::exchange(sink.warned, true)) warn(message::sink_failed(sink.name, reason));
   }
 };
 
@@ -89,9 +106,8 @@ RunLogger::RunLogger(std::filesystem::path run_dir, RunLoggerOptions options)
   if (!options.is_main_process) return;
   impl.directory.emplace(impl.run_dir);
   impl.console = std::make_shared<ConsoleSink>(std::move(options.console), options.quiet);
-  impl.sinks = {std::make_shared<JsonlSink>(impl.run_dir / "metrics.jsonl",
-                                            [&impl](const std::string& text) { impl.warn(text); }),
-                impl.console};
+  impl.sinks = {{"metrics.jsonl", std::make_shared<JsonlSink>(impl.run_dir / "metrics.jsonl")},
+                {"the console", impl.console}};
 }
 
 RunLogger::~RunLogger() {
@@ -101,21 +117,22 @@ RunLogger::~RunLogger() {
 const std::filesystem::path& RunLogger::run_dir() const { return impl_->run_dir; }
 
 void RunLogger::add_sink(std::shared_ptr<Sink> sink) {
-  if (impl_->directory) impl_->sinks.push_back(std::move(sink));
+  if (!impl_->directory) return;
+  impl_->sinks.push_back({fmt::format("the added sink {}", ++impl_->added_sinks), std::move(sink)});
 }
 
-void RunLogger::log(const LogEvent& event) {
+void RunLogger::log(LogEvent event) {
   impl_->ended = false;
-  impl_->call_sinks([&](Sink& sink) { sink.write(event); });
+  if (event.time == 0) event.time = seconds_since_1970();
+  impl_->call_sinks([&](Sink& sink) { sink.write(event); }, 1);
 }
 
-void RunLogger::begin(const RunPlan& plan, const std::string& config,
-                      const std::vector<std::pair<std::string, std::string>>& versions) {
+void RunLogger::begin(const RunStart& start) {
   if (!impl_->directory) return;
   impl_->ended = false;
-  impl_->directory->replace_file("config.json", config + "\n");
-  impl_->directory->replace_file("run.json", describe_run(versions));
-  impl_->console->begin(plan);
+  impl_->directory->replace_file("config.json", start.config + "\n");
+  impl_->directory->replace_file("run.json", describe_run(start.versions));
+  impl_->call_sinks([&](Sink& sink) { sink.begin(start); }, 0);
 }
 
 void RunLogger::progress(std::int64_t step) {
@@ -132,7 +149,11 @@ void RunLogger::warn(const std::string& text) {
 
 void RunLogger::end() {
   impl_->ended = true;
-  impl_->call_sinks([](Sink& sink) { sink.finish(); });
+  impl_->call_sinks([](Sink& sink) { sink.finish(); }, 0);
+  for (NamedSink& sink : impl_->sinks) {
+    if (sink.lost > 0) impl_->warn(message::events_were_lost(sink.name, std::exchange(sink.lost, 0)));
+    sink.warned = false;
+  }
 }
 
 void warn_on_console(const std::string& text) {

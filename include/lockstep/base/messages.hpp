@@ -77,10 +77,9 @@ std::string checkpoint_passed_over(const std::string& directory, const std::stri
 
 // ---- watch ----
 FileError run_directory_in_use(const std::string& path);
-/// Warnings, not errors: why a sink, or an event, is no longer written. `error` is an errno.
-std::string sink_dropped(const std::string& reason);
-std::string events_are_lost(const std::string& path, int error);
-std::string events_were_lost(const std::string& path, std::int64_t count);
+/// Warnings, not errors. `sink` is what a person calls it.
+std::string sink_failed(const std::string& sink, const std::string& reason);
+std::string events_were_lost(const std::string& sink, std::int64_t count);
 
 // ---- loop ----
 StepError missing_num_samples();

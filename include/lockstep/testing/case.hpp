@@ -156,7 +156,8 @@ class CaseRun {
 
   std::unique_ptr<RunLogger> make_logger(const std::filesystem::path& log_dir) {
     if (log_dir.empty()) return nullptr;
-    auto logger = std::make_unique<RunLogger>(log_dir, RunLoggerOptions{.quiet = true});
+    auto logger = std::make_unique<RunLogger>(
+        log_dir, RunLoggerOptions{.quiet = true, .tensorboard = false, .record_git = false});
     logger->add_sink(recorder_);
     if (settings_.sink) logger->add_sink(settings_.sink);
     return logger;

@@ -1,12 +1,10 @@
-// The log of a run: metrics.jsonl, config.json and run.json in a folder, lines or a bar on the console.
+// The log of a run: files in a folder, lines or a bar on the console.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "lockstep/watch/sink.hpp"
 
@@ -23,21 +21,20 @@ struct RunLoggerOptions {
   std::shared_ptr<spdlog::logger> console = nullptr;
   /// Neither progress bar nor console lines below warnings.
   bool quiet = false;
-};
-
-/// How far a train() call may go, for the progress bar.
-struct RunPlan {
-  std::int64_t first_step = 0;
-  std::int64_t planned_steps = 0;  ///< 0: unknown
+  /// Where there is no bar, a training line on the console is followed by none for so long.
+  double seconds_between_lines = 10;
+  /// Write TensorBoard event files too.
+  bool tensorboard = true;
+  /// Ask git for the commit and the changes of the working directory, for run.json and diff.patch.
+  bool record_git = true;
 };
 
 /// Records a run in `run_dir` (created if absent, locked while this object lives) and shows it on the
 /// console.
 ///
-/// metrics.jsonl is append-only, one JSON object a line; a line torn by a crash is closed off before the next
-/// one. A disk that is full, or a sink that fails, costs events and brings a warning, but does not stop the
-/// training. Used from one thread at a time. Errors: FileError `run-directory-in-use`, `cannot-write-file`,
-/// `cannot-create-directory`.
+/// What the files hold is in docs/logging.md. A disk that is full, or a sink that fails, costs events but does
+/// not stop the training: a warning tells of the first one, and end() of how many were lost. Used from one
+/// thread at a time. Errors: FileError `run-directory-in-use`, `cannot-write-file`, `cannot-create-directory`.
 class RunLogger {
  public:
   explicit RunLogger(std::filesystem::path run_dir, RunLoggerOptions options = {});
@@ -47,17 +44,15 @@ class RunLogger {
 
   [[nodiscard]] const std::filesystem::path& run_dir() const;
 
-  /// Events go to it too, after the built-in writers. A sink that throws is dropped with a warning.
+  /// Events go to it too, after the built-in writers. It gets every event even if it threw at earlier ones:
+  /// most failures pass, as those of a network do.
   void add_sink(std::shared_ptr<Sink> sink);
 
   /// Records an event.
-  void log(const LogEvent& event);
+  void log(LogEvent event);
 
-  /// A train() call begins: writes config.json (`config` is JSON text) and run.json (versions, host, time,
-  /// command). `versions` are added to run.json, for example {"torch", "2.13.0"}. Errors: FileError
-  /// `cannot-write-file`.
-  void begin(const RunPlan& plan, const std::string& config,
-             const std::vector<std::pair<std::string, std::string>>& versions);
+  /// A train() call begins: writes config.json and run.json. Errors: FileError `cannot-write-file`.
+  void begin(const RunStart& start);
 
   /// An update was made. Cheap: redraws at most ten times a second, and only on a terminal.
   void progress(std::int64_t step);

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "lockstep/watch/histogram.hpp"
 
 namespace lockstep {
 
@@ -19,14 +22,37 @@ struct LogEvent {
   std::vector<std::pair<std::string, double>> values = {};
   /// Free text: a path, a reason, a message. Empty if there is none.
   std::string text = {};
+  std::vector<Histogram> histograms = {};
+  /// Seconds since 1970. RunLogger::log() fills it in where it is 0.
+  double time = 0;
 };
 
-/// Writes events somewhere. Called on the main process only, from the training thread, in order.
+/// How far a train() call may go, for the progress bar.
+struct RunPlan {
+  std::int64_t first_step = 0;
+  std::int64_t planned_steps = 0;  ///< 0: unknown
+};
+
+/// A train() call that begins, or goes on after `plan.first_step` updates.
+struct RunStart {
+  RunPlan plan = {};
+  /// The same in every process that goes on with the run.
+  std::string run_id = {};
+  std::string config = "{}";  ///< JSON text
+  /// Of libraries, for example {"torch", "2.13.0"}.
+  std::vector<std::pair<std::string, std::string>> versions = {};
+  std::optional<std::uint64_t> seed = {};
+};
+
+/// Writes events somewhere. Called on the main process only, from the training thread, in order. What it
+/// throws costs the event and brings a warning, but does not stop the training.
 class Sink {
  public:
   virtual ~Sink() = default;
+  /// Comes before the events of each train() call.
+  virtual void begin(const RunStart& /*start*/) {}
   virtual void write(const LogEvent& event) = 0;
-  /// The run ended: make durable what was written.
+  /// The train() call ended: make durable what was written.
   virtual void finish() {}
 };
 

@@ -7,6 +7,7 @@
 
 #include "base/crc32c.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/messages.hpp"
 #include "support/catch.hpp"
 #include "support/file_size_limit.hpp"
 #include "support/file_text.hpp"
@@ -107,11 +108,12 @@ CATCH_TEST_CASE("An input file is a regular file, and reading past its end is an
 
 CATCH_TEST_CASE("A directory has one lock at a time, also within a process") {
   const TemporaryDirectory directory;
-  std::optional<DirectoryLock> first(std::in_place, directory.path());
-  CATCH_CHECK(file_error([&] { DirectoryLock second(directory.path()); }).first ==
-              "checkpoint-directory-in-use");
+  const auto in_use = message::run_directory_in_use;
+  std::optional<DirectoryLock> first(std::in_place, directory.path(), ".lock", in_use);
+  CATCH_CHECK(file_error([&] { DirectoryLock second(directory.path(), ".lock", in_use); }).first ==
+              "run-directory-in-use");
   first.reset();
-  CATCH_CHECK(file_error([&] { DirectoryLock second(directory.path()); }).first == "none");
+  CATCH_CHECK(file_error([&] { DirectoryLock second(directory.path(), ".lock", in_use); }).first == "none");
 }
 
 CATCH_TEST_CASE("Directories are created with those above them, unless a file is in the way") {

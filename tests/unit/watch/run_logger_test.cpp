@@ -7,6 +7,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -16,6 +17,7 @@
 
 #include "base/posix_file.hpp"
 #include "lockstep/base/error.hpp"
+#include "lockstep/base/messages.hpp"
 #include "lockstep/base/version.hpp"
 #include "support/catch.hpp"
 #include "support/file_text.hpp"
@@ -56,6 +58,18 @@ struct RecordingSink final : Sink {
   void finish() override { events.emplace_back("finished"); }
 };
 
+struct CountingSink final : Sink {
+  RunStart last_start;
+  double last_time = 0;
+  int written = 0;
+
+  void begin(const RunStart& start) override { last_start = start; }
+  void write(const LogEvent& event) override {
+    last_time = event.time;
+    ++written;
+  }
+};
+
 }  // namespace
 
 CATCH_TEST_CASE("a run leaves its events, its configuration and where it ran in its folder") {
@@ -64,7 +78,7 @@ CATCH_TEST_CASE("a run leaves its events, its configuration and where it ran in 
   {
     auto logger = fixture.open();
     CATCH_REQUIRE(logger.run_dir() == fixture.run_dir);
-    logger.begin({.planned_steps = 5}, R"({"epochs": 3})", {{"torch", "2.13.0"}});
+    logger.begin({.config = R"({"epochs": 3})", .versions = {{"torch", "2.13.0"}}});
     logger.log({.event = "start"});
     logger.end();
   }
@@ -91,15 +105,15 @@ CATCH_TEST_CASE("the configuration is replaced as a whole, whatever a crash left
   Fixture fixture;
   auto logger = fixture.open();
   write_text(fixture.run_dir / "config.json", "old");
-  write_text(fixture.run_dir / "config.json.new", "half of a");
+  write_text(fixture.run_dir / ".new", "half of a");
   struct stat old = {};
   struct stat now = {};
   CATCH_REQUIRE(stat((fixture.run_dir / "config.json").c_str(), &old) == 0);
-  logger.begin({}, "{}", {});
+  logger.begin({});
   CATCH_REQUIRE(stat((fixture.run_dir / "config.json").c_str(), &now) == 0);
   CATCH_REQUIRE(now.st_ino != old.st_ino);
   CATCH_REQUIRE(read_text(fixture.run_dir / "config.json") == "{}\n");
-  CATCH_REQUIRE_FALSE(std::filesystem::exists(fixture.run_dir / "config.json.new"));
+  CATCH_REQUIRE_FALSE(std::filesystem::exists(fixture.run_dir / ".new"));
 }
 
 CATCH_TEST_CASE("a run folder belongs to one logger at a time") {
@@ -114,7 +128,7 @@ CATCH_TEST_CASE("a run folder belongs to one logger at a time") {
 CATCH_TEST_CASE("a run folder may be the folder of its checkpoints too") {
   Fixture fixture;
   auto logger = fixture.open();
-  CATCH_REQUIRE_NOTHROW(DirectoryLock(fixture.run_dir));
+  CATCH_REQUIRE_NOTHROW(DirectoryLock(fixture.run_dir, ".lock", message::checkpoint_directory_in_use));
 }
 
 CATCH_TEST_CASE("a folder that cannot be created is an error") {
@@ -130,7 +144,7 @@ CATCH_TEST_CASE("a process that is not the main one leaves no trace") {
   {
     auto logger = fixture.open({.is_main_process = false});
     logger.add_sink(sink);
-    logger.begin({}, "{}", {});
+    logger.begin({});
     logger.log({.event = "start"});
     logger.progress(1);
     logger.info("text");
@@ -145,7 +159,7 @@ CATCH_TEST_CASE("a process that is not the main one leaves no trace") {
 CATCH_TEST_CASE("events are shown as lines") {
   Fixture fixture;
   auto logger = fixture.open();
-  logger.begin({.planned_steps = 860}, "{}", {});
+  logger.begin({.plan = {.planned_steps = 860}});
   logger.log({.event = "start"});
   logger.log({.event = "train",
               .step = 120,
@@ -177,27 +191,58 @@ CATCH_TEST_CASE("a quiet logger shows warnings and errors only, and records ever
   CATCH_REQUIRE(recorded.find("\"error\"") != std::string::npos);
 }
 
-CATCH_TEST_CASE("a sink that throws is dropped with one warning, and the others go on") {
+CATCH_TEST_CASE("a sink that throws is warned of once, tried again, and its losses are said at the end") {
   const char* event = GENERATE("throw", "throw int");
   Fixture fixture;
-  auto before = std::make_shared<RecordingSink>();
-  struct : Sink {
-    int written = 0;
-    void write(const LogEvent&) override { ++written; }
-  } counted;
+  auto failing = std::make_shared<RecordingSink>();
+  auto other = std::make_shared<CountingSink>();
   auto logger = fixture.open({.quiet = true});
-  logger.add_sink(before);
-  logger.add_sink(std::shared_ptr<Sink>(&counted, [](Sink*) {}));
+  logger.add_sink(failing);
+  logger.add_sink(other);
   logger.log({.event = "first"});
   logger.log({.event = event});
   logger.log({.event = event});
   logger.log({.event = "last"});
-  CATCH_REQUIRE(before->events == std::vector<std::string>{"first"});
-  CATCH_REQUIRE(counted.written == 4);
+  CATCH_CHECK(failing->events == std::vector<std::string>{"first", "last"});
+  CATCH_CHECK(other->written == 4);
   const std::string warning = fixture.lines.str();
-  CATCH_REQUIRE(warning.rfind("warning: a sink", 0) == 0);
-  CATCH_REQUIRE(warning.find('\n') == warning.size() - 1);
-  CATCH_REQUIRE((warning.find("out of ink") != std::string::npos) == (event == std::string("throw")));
+  CATCH_CHECK(warning.rfind("warning: the run's log cannot be written to the added sink 1: ", 0) == 0);
+  CATCH_CHECK(warning.find('\n') == warning.size() - 1);
+  CATCH_CHECK((warning.find("out of ink") != std::string::npos) == (event == std::string("throw")));
+
+  logger.end();
+  CATCH_CHECK(fixture.lines.str().substr(warning.size()) ==
+              "warning: the added sink 1 of the run's log lacks 2 events that could not be written.\n");
+}
+
+CATCH_TEST_CASE("a full disk costs the events and leaves the other sinks alone") {
+  Fixture fixture;
+  std::filesystem::create_directories(fixture.run_dir);
+  std::filesystem::create_symlink("/dev/full", fixture.run_dir / "metrics.jsonl");
+  auto other = std::make_shared<CountingSink>();
+  auto logger = fixture.open({.quiet = true, .tensorboard = false});
+  logger.add_sink(other);
+  for (int i = 0; i < 3; ++i) logger.log({.event = "train"});
+  logger.end();
+  CATCH_CHECK(other->written == 3);
+  const std::string lines = fixture.lines.str();
+  CATCH_CHECK(lines.find("No space left on device") != std::string::npos);
+  CATCH_CHECK(lines.find("metrics.jsonl of the run's log lacks 3 events") != std::string::npos);
+  CATCH_CHECK(std::count(lines.begin(), lines.end(), '\n') == 2);
+}
+
+CATCH_TEST_CASE("a sink learns of each call that begins, and when each event was") {
+  Fixture fixture;
+  const std::time_t before = std::time(nullptr);
+  auto sink = std::make_shared<CountingSink>();
+  auto logger = fixture.open({.quiet = true});
+  logger.add_sink(sink);
+  logger.begin({.plan = {.first_step = 7}, .run_id = "abc"});
+  logger.log({.event = "train"});
+  CATCH_CHECK(sink->last_start.plan.first_step == 7);
+  CATCH_CHECK(sink->last_start.run_id == "abc");
+  CATCH_CHECK(sink->last_time >= static_cast<double>(before));
+  CATCH_CHECK(sink->last_time <= static_cast<double>(before) + 60);
 }
 
 CATCH_TEST_CASE("sinks are finished once for a run, also when the logger goes without end()") {
@@ -226,7 +271,7 @@ CATCH_TEST_CASE("on a terminal a bar is drawn below the lines and tears none of 
   const TemporaryDirectory directory;
   const Terminal terminal(60, [&] {
     RunLogger logger(directory.path());
-    logger.begin({.planned_steps = 4}, "{}", {});
+    logger.begin({.plan = {.planned_steps = 4}});
     logger.log({.event = "start"});
     logger.log({.event = "train", .step = 1, .values = {{"train/loss", 0.5312}}});
     logger.progress(2);
@@ -252,7 +297,7 @@ CATCH_TEST_CASE("a terminal without the means for a bar gets plain lines") {
   const Terminal terminal(60, [&] {
     putenv(const_cast<char*>(setting));
     RunLogger logger(directory.path());
-    logger.begin({.planned_steps = 4}, "{}", {});
+    logger.begin({.plan = {.planned_steps = 4}});
     logger.progress(1);
     logger.log({.event = "train", .step = 1, .values = {{"train/loss", 0.5312}}});
     logger.end();
@@ -267,7 +312,7 @@ CATCH_TEST_CASE("NO_COLOR turns colours off and leaves the bar") {
   const Terminal terminal(60, [&] {
     if (!colored) setenv("NO_COLOR", "1", 1);
     RunLogger logger(directory.path());
-    logger.begin({.planned_steps = 4}, "{}", {});
+    logger.begin({.plan = {.planned_steps = 4}});
     logger.warn("careful");
     logger.end();
   });
