@@ -114,8 +114,8 @@ test_python_has() {
   "$venv/bin/python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec(sys.argv[1]))' "$1"
 }
 
-# Gives the build's own Python what the tests compare with: numpy, safetensors, and the Torch that we build
-# against.
+# Gives the build's own Python what the tests compare with: numpy, safetensors, tensorboard, and the Torch that
+# we build against.
 find_test_python() {
   local package site torch_packages=${torch_folder%/torch/share/cmake/Torch}
   make_venv
@@ -124,8 +124,8 @@ find_test_python() {
     echo "$torch_packages" >"$site/torch_of_build.pth"
   fi
   "$venv/bin/python" -c 'import torch' 2>/dev/null || install_torch
-  for package in numpy safetensors; do
-    test_python_has "$package" && continue
+  for package in numpy safetensors tensorboard==2.21.0; do
+    test_python_has "${package%%=*}" && continue
     say "installing $package into $venv"
     install_python_packages "$package" || die "pip could not install $package, which the tests compare with"
   done

@@ -42,5 +42,6 @@
 #include "lockstep/tensors/step_output.hpp"
 #include "lockstep/watch/histogram.hpp"
 #include "lockstep/watch/performance_meter.hpp"
+#include "lockstep/watch/run_history.hpp"
 #include "lockstep/watch/run_logger.hpp"
 #include "lockstep/watch/sink.hpp"

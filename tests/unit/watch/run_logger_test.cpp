@@ -21,6 +21,7 @@
 #include "lockstep/base/version.hpp"
 #include "support/catch.hpp"
 #include "support/file_text.hpp"
+#include "support/git_repository.hpp"
 #include "support/temporary_directory.hpp"
 #include "support/terminal.hpp"
 #include "support/throws.hpp"
@@ -44,6 +45,8 @@ struct Fixture {
     options.console = console;
     return RunLogger(run_dir, options);
   }
+
+  nlohmann::json starts() const { return nlohmann::json::parse(read_text(run_dir / "run.json")).at("starts"); }
 };
 
 /// Notes what it is told; throws at the events that are named so.
@@ -78,27 +81,95 @@ CATCH_TEST_CASE("a run leaves its events, its configuration and where it ran in 
   {
     auto logger = fixture.open();
     CATCH_REQUIRE(logger.run_dir() == fixture.run_dir);
-    logger.begin({.config = R"({"epochs": 3})", .versions = {{"torch", "2.13.0"}}});
+    logger.begin({.plan = {.first_step = 3},
+                  .run_id = "abc",
+                  .config = R"({"epochs": 3})",
+                  .versions = {{"torch", "2.13.0"}},
+                  .seed = 7});
     logger.log({.event = "start"});
     logger.end();
   }
   CATCH_REQUIRE(nlohmann::json::parse(read_text(fixture.run_dir / "metrics.jsonl"))["event"] == "start");
   CATCH_REQUIRE(read_text(fixture.run_dir / "config.json") == "{\"epochs\": 3}\n");
 
-  const auto run = nlohmann::json::parse(read_text(fixture.run_dir / "run.json"));
-  CATCH_REQUIRE(run["versions"]["lockstep"] == LOCKSTEP_VERSION);
-  CATCH_REQUIRE(run["versions"]["torch"] == "2.13.0");
-  CATCH_REQUIRE_FALSE(run["versions"]["compiler"].get<std::string>().empty());
+  const auto starts = fixture.starts();
+  CATCH_REQUIRE(starts.size() == 1);
+  const auto& run = starts[0];
+  CATCH_CHECK(run["run_id"] == "abc");
+  CATCH_CHECK(run["first_step"] == 3);
+  CATCH_CHECK(run["seed"] == 7);
+  CATCH_CHECK(run["versions"]["lockstep"] == LOCKSTEP_VERSION);
+  CATCH_CHECK(run["versions"]["torch"] == "2.13.0");
+  CATCH_CHECK_FALSE(run["versions"]["compiler"].get<std::string>().empty());
   utsname system = {};
   CATCH_REQUIRE(uname(&system) == 0);
-  CATCH_REQUIRE(run["host"] == system.nodename);
-  CATCH_REQUIRE(run["process"] == getpid());
-  CATCH_REQUIRE(run["command"][0] == program_invocation_name);
+  CATCH_CHECK(run["host"] == system.nodename);
+  CATCH_CHECK(run["process"] == getpid());
+  CATCH_CHECK(run["directory"] == std::filesystem::current_path().string());
+  CATCH_CHECK(run["command"][0] == program_invocation_name);
   std::tm started = {};
   CATCH_REQUIRE(strptime(run["started"].get<std::string>().c_str(), "%Y-%m-%dT%H:%M:%SZ", &started) !=
                 nullptr);
-  CATCH_REQUIRE(timegm(&started) >= before);
-  CATCH_REQUIRE(timegm(&started) <= before + 60);
+  CATCH_CHECK(timegm(&started) >= before);
+  CATCH_CHECK(timegm(&started) <= before + 60);
+}
+
+CATCH_TEST_CASE("each process that works on a run adds itself to what was recorded") {
+  Fixture fixture;
+  for (const std::int64_t first_step : {0, 40}) {
+    auto logger = fixture.open();
+    logger.begin({.plan = {.first_step = first_step}, .run_id = "abc"});
+    logger.begin({.plan = {.first_step = first_step + 10}, .run_id = "abc"});
+  }
+  const auto starts = fixture.starts();
+  CATCH_REQUIRE(starts.size() == 2);
+  CATCH_CHECK(starts[0]["first_step"] == 0);
+  CATCH_CHECK(starts[1]["first_step"] == 40);
+}
+
+CATCH_TEST_CASE("a run.json of another kind does not keep a run from starting") {
+  Fixture fixture;
+  auto logger = fixture.open();
+  write_text(fixture.run_dir / "run.json", GENERATE("{", "[]", R"({"starts": 1})"));
+  logger.begin({});
+  CATCH_CHECK(fixture.starts().size() == 1);
+}
+
+CATCH_TEST_CASE("the commit and the changes of the working directory are recorded, unless turned off") {
+  Fixture fixture;
+  const auto repository = fixture.directory.path() / "repository";
+  std::filesystem::create_directory(repository);
+  make_git_repository(repository);
+  const auto before = std::filesystem::current_path();
+  const auto record = [&](const RunLoggerOptions& options) {
+    std::filesystem::current_path(repository);
+    fixture.open(options).begin({});
+    std::filesystem::current_path(before);
+    return fixture.starts().back();
+  };
+
+  CATCH_CHECK_FALSE(record({.record_git = false}).contains("git"));
+  const auto clean = record({});
+  CATCH_CHECK(clean["git"]["commit"].get<std::string>().size() == 40);
+  CATCH_CHECK(clean["git"]["changes"].is_null());
+  CATCH_CHECK_FALSE(std::filesystem::exists(fixture.run_dir / "diff.patch"));
+
+  for (const char* text : {"two", "two", "three", "two"}) {
+    write_text(repository / "file", std::string(text) + "\n");
+    const std::string name = record({})["git"]["changes"];
+    CATCH_CHECK(name == (text == std::string("two") ? "diff.patch" : "diff-2.patch"));
+    CATCH_CHECK(read_text(fixture.run_dir / name).find(std::string("\n-one\n+") + text) != std::string::npos);
+  }
+}
+
+CATCH_TEST_CASE("event files for TensorBoard are written, unless turned off") {
+  const bool on = GENERATE(true, false);
+  Fixture fixture;
+  fixture.open({.tensorboard = on}).begin({});
+  bool found = false;
+  for (const auto& entry : std::filesystem::directory_iterator(fixture.run_dir))
+    found |= entry.path().filename().string().find("tfevents") != std::string::npos;
+  CATCH_CHECK(found == on);
 }
 
 CATCH_TEST_CASE("the configuration is replaced as a whole, whatever a crash left behind") {
