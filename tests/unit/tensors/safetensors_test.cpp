@@ -2,7 +2,6 @@
 
 #include <torch/torch.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -12,6 +11,7 @@
 #include "support/catch.hpp"
 #include "support/file_size_limit.hpp"
 #include "support/file_text.hpp"
+#include "support/python.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace fs = std::filesystem;
@@ -81,17 +81,8 @@ SafetensorsFile exchanged() {
   return file;
 }
 
-void run_python(const std::string& action, const fs::path& path) {
-  const char* python = std::getenv("LOCKSTEP_TEST_PYTHON");
-  if (python == nullptr) {
-    CATCH_FAIL(
-        "LOCKSTEP_TEST_PYTHON must name a Python with numpy, safetensors and torch; tests/run.sh sets it");
-  }
-  const fs::path script = fs::path(__FILE__).parent_path() / "../../support/safetensors_exchange.py";
-  const std::string command =
-      std::string("'") + python + "' '" + script.string() + "' " + action + " '" + path.string() + "'";
-  CATCH_INFO("the output above says what " << command << " missed; it needs numpy, safetensors and torch");
-  CATCH_REQUIRE(std::system(command.c_str()) == 0);
+void exchange(const std::string& action, const fs::path& path) {
+  run_python("safetensors_exchange.py", action + " '" + path.string() + "'");
 }
 
 }  // namespace
@@ -174,12 +165,12 @@ CATCH_TEST_CASE("Tensors that are views, negated in place or need gradients are 
 CATCH_TEST_CASE("Python's safetensors reads what is written here (LOCKSTEP_TEST_PYTHON)") {
   const TemporaryDirectory directory;
   write_safetensors(directory.path() / "file", exchanged());
-  run_python("check", directory.path() / "file");
+  exchange("check", directory.path() / "file");
 }
 
 CATCH_TEST_CASE("What Python's safetensors writes is read here (LOCKSTEP_TEST_PYTHON)") {
   const TemporaryDirectory directory;
-  run_python("write", directory.path() / "file");
+  exchange("write", directory.path() / "file");
   const auto file = read_safetensors(directory.path() / "file");
   const auto expected = exchanged();
   CATCH_CHECK(file.metadata == expected.metadata);
