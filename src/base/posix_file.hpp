@@ -74,8 +74,8 @@ class OutputFile {
   std::uint32_t crc32c_ = 0;
 };
 
-/// Keeps other processes, and other locks of this one, out of a directory while it lives, by a file in it that
-/// stays. Throws what `in_use` makes of the directory where it is locked already.
+/// Keeps other processes, and other locks of this one, out of a directory while it lives, by a file in it
+/// that stays. Throws what `in_use` makes of the directory where it is locked already.
 class DirectoryLock {
  public:
   DirectoryLock(const std::filesystem::path& directory, const char* file_name,

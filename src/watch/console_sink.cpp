@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "lockstep/watch/performance_meter.hpp"
 #include "watch/number_text.hpp"
 
 namespace lockstep {
@@ -35,9 +36,14 @@ std::string to_line(const LogEvent& event, std::int64_t planned_steps) {
   line += fmt::format("  epoch {}", event.epoch);
   // The values of the others, or the line's severity, say what they are.
   if (event.event != "train" && event.event != "evaluate" && event.event != "error")
-    line += "  " + event.event;
-  for (const auto& [name, value] : event.values) line += fmt::format("  {} {}", name, number_text(value));
-  if (!event.text.empty()) line += "  " + event.text;
+    line += fmt::format("  {}", event.event);
+  // Best values are those of the evaluation in the line before.
+  if (event.event != "best") {
+    for (const auto& [name, value] : event.values) {
+      if (!is_measurement(name)) line += fmt::format("  {} {}", name, number_text(value));
+    }
+  }
+  if (!event.text.empty()) line += fmt::format("  {}", event.text);
   return line;
 }
 
@@ -55,15 +61,20 @@ std::shared_ptr<spdlog::logger> make_console_logger() {
   return std::make_shared<spdlog::logger>("lockstep", std::move(sink));
 }
 
-ConsoleSink::ConsoleSink(std::shared_ptr<spdlog::logger> logger, bool quiet)
-    : logger_(logger ? std::move(logger) : make_console_logger()), quiet_(quiet) {}
+ConsoleSink::ConsoleSink(std::shared_ptr<spdlog::logger> logger, bool quiet, double seconds_between_lines)
+    : logger_(logger ? std::move(logger) : make_console_logger()),
+      quiet_(quiet),
+      between_lines_(seconds_between_lines) {}
 
 ConsoleSink::~ConsoleSink() = default;
 
 void ConsoleSink::begin(const RunStart& start) {
-  planned_steps_ = start.plan.planned_steps;
+  plan_ = start.plan;
+  begin_ = Clock::now();
+  last_line_.reset();
+  best_.clear();
   bar_.reset();
-  if (!quiet_ && can_show_progress_bar(STDERR_FILENO)) bar_.emplace(STDERR_FILENO, start.plan);
+  if (!quiet_ && can_show_progress_bar(STDERR_FILENO)) bar_.emplace(STDERR_FILENO, plan_);
 }
 
 void ConsoleSink::progress(std::int64_t step) {
@@ -71,13 +82,34 @@ void ConsoleSink::progress(std::int64_t step) {
 }
 
 void ConsoleSink::write(const LogEvent& event) {
-  if (event.event == "train" && bar_) {
-    for (const auto& [name, value] : event.values) {
-      if (name == "train/loss") bar_->set_loss(value);
-    }
-    return;
+  if (event.event == "best") best_ = event.values;
+  if (event.event != "train") {
+    const auto level = event.event == "error" ? spdlog::level::err : spdlog::level::info;
+    return print(level, to_line(event, plan_.planned_steps));
   }
-  print(event.event == "error" ? spdlog::level::err : spdlog::level::info, to_line(event, planned_steps_));
+  if (bar_) return bar_->set_values(bar_values(event));
+  const auto now = Clock::now();
+  if (last_line_ && now - *last_line_ < between_lines_) return;
+  last_line_ = now;
+  const std::chrono::duration<double> elapsed = now - begin_;
+  print(spdlog::level::info,
+        to_line(event, plan_.planned_steps) +
+            pace_text({.plan = plan_, .step = event.step, .seconds = elapsed.count()}));
+}
+
+/// The loss, the best values, then what else the Step counts.
+Progress::Values ConsoleSink::bar_values(const LogEvent& event) const {
+  constexpr std::string_view prefix = "train/";
+  Progress::Values values;
+  for (const auto& [name, value] : event.values) {
+    if (name == "train/loss") values.emplace_back("loss", value);
+  }
+  values.insert(values.end(), best_.begin(), best_.end());
+  for (const auto& [name, value] : event.values) {
+    if (!name.starts_with(prefix) || name == "train/loss") continue;
+    values.emplace_back(name.substr(prefix.size()), value);
+  }
+  return values;
 }
 
 void ConsoleSink::finish() { bar_.reset(); }

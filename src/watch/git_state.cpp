@@ -20,8 +20,8 @@ std::optional<GitState> git_state(const std::filesystem::path& directory) {
   auto commit = git(directory, {"rev-parse", "--verify", "HEAD"});
   if (!commit) return {};
   if (commit->ends_with('\n')) commit->pop_back();
-  return GitState{*std::move(commit),
-                  git(directory, {"diff", "HEAD", "--no-ext-diff", "--no-textconv", "--no-color", "--binary"})};
+  auto diff = git(directory, {"diff", "HEAD", "--no-ext-diff", "--no-textconv", "--no-color", "--binary"});
+  return GitState{*std::move(commit), std::move(diff)};
 }
 
 }  // namespace lockstep

@@ -36,42 +36,71 @@ std::string bar(double fraction, std::size_t width) {
   std::string inside(width, ' ');
   std::fill_n(inside.begin(), filled, '=');
   if (filled < width) inside[filled] = '>';
-  return "[" + inside + "]";
+  return fmt::format("[{}]", inside);
 }
+
+double rate(const Progress& progress) {
+  const auto steps = static_cast<double>(progress.step - progress.plan.first_step);
+  return progress.seconds > 0 ? steps / progress.seconds : 0;
+}
+
+std::string pace_text(const Progress& progress, std::string_view unit) {
+  const double per_second = rate(progress);
+  if (per_second <= 0) return {};
+  const int digits = per_second < 1 ? 2 : per_second < 100 ? 1 : 0;
+  std::string text = fmt::format("  {:.{}f}{}", per_second, digits, unit);
+  if (progress.plan.planned_steps > 0) {
+    const double left = static_cast<double>(progress.plan.planned_steps - progress.step) / per_second;
+    text += fmt::format("  {} left", duration_text(std::max(left, 0.0)));
+  }
+  return text;
+}
+
+constexpr std::string_view long_unit = " updates/s";
 
 }  // namespace
 
+std::string pace_text(const Progress& progress) { return pace_text(progress, long_unit); }
+
 std::string progress_line(const Progress& progress, int width) {
   constexpr std::size_t narrowest_bar = 8;
+  constexpr std::size_t widest_bar = 40;
   const auto room = static_cast<std::size_t>(std::max(width - 1, 0));
-  const auto& [first_step, planned_steps] = progress.plan;
-  const double rate =
-      progress.seconds > 0 ? static_cast<double>(progress.step - first_step) / progress.seconds : 0;
+  const std::int64_t planned_steps = progress.plan.planned_steps;
+  const auto& values = progress.values;
+  const auto value_text = [&](std::size_t i) {
+    return i < values.size() ? fmt::format("  {} {}", values[i].first, number_text(values[i].second)) : "";
+  };
 
-  const std::string rate_text = fmt::format("  {:.{}f}", rate, rate < 1 ? 2 : rate < 100 ? 1 : 0);
-  std::string end;
-  if (planned_steps > 0 && rate > 0) {
-    const double left = static_cast<double>(planned_steps - progress.step) / rate;
-    end += fmt::format("  {} left", duration_text(std::max(left, 0.0)));
+  std::string start;
+  std::string text = fmt::format("step {}", progress.step);
+  std::size_t around_bar = 0;
+  double fraction = 0;
+  if (planned_steps > 0) {
+    fraction = std::clamp(static_cast<double>(progress.step) / static_cast<double>(planned_steps), 0.0, 1.0);
+    // Rounded down: 100% is said at the end only.
+    start = fmt::format("{:3}% ", static_cast<int>(fraction * 100));
+    // As wide at the first step as at the last, so that the bar keeps its length.
+    const std::string planned = std::to_string(planned_steps);
+    text = fmt::format("  {:>{}}/{}", progress.step, planned.size(), planned);
+    around_bar = start.size() + 2 + narrowest_bar;
   }
-  if (progress.loss) end += fmt::format("  loss {}", number_text(*progress.loss));
 
-  if (planned_steps <= 0)
-    return fmt::format("step {}{} updates/s{}", progress.step, rate_text, end).substr(0, room);
-
-  const double fraction =
-      std::clamp(static_cast<double>(progress.step) / static_cast<double>(planned_steps), 0.0, 1.0);
-  // Rounded down: 100% is said at the end only.
-  const std::string start = fmt::format("{:3}% ", static_cast<int>(fraction * 100));
-  // As wide at the first step as at the last, so that the bar keeps its length.
-  const std::string planned = std::to_string(planned_steps);
-  const std::string steps = fmt::format("  {:>{}}/{}", progress.step, planned.size(), planned);
-  for (const char* unit : {" updates/s", "/s"}) {
-    const std::string text = steps + rate_text + unit + end;
-    const std::size_t around_bar = start.size() + text.size() + 2;
-    if (around_bar + narrowest_bar <= room) return start + bar(fraction, room - around_bar) + text;
+  // A narrow terminal lacks further values first, then the long unit, then the bar, then the line's end.
+  const std::string first_value = value_text(0);
+  const std::string long_pace = pace_text(progress, long_unit);
+  const bool has_room = around_bar + text.size() + long_pace.size() + first_value.size() <= room;
+  text += has_room ? long_pace : pace_text(progress, "/s");
+  text += first_value;
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    const std::string value = value_text(i);
+    if (around_bar + text.size() + value.size() <= room) text += value;
   }
-  return (start + steps.substr(1) + rate_text + "/s" + end).substr(0, room);
+
+  if (planned_steps <= 0) return text.substr(0, room);
+  if (around_bar + text.size() > room) return fmt::format("{}{}", start, text.substr(1)).substr(0, room);
+  const std::size_t bar_width = std::min(narrowest_bar + room - around_bar - text.size(), widest_bar);
+  return fmt::format("{}{}{}", start, bar(fraction, bar_width), text);
 }
 
 bool can_show_progress_bar(int file) {
@@ -95,7 +124,7 @@ void ProgressBar::draw() {
   const auto now = Clock::now();
   next_draw_ = now + time_between_draws;
   progress_.seconds = std::chrono::duration<double>(now - start_).count();
-  print(terminal_, "\r" + progress_line(progress_, columns(terminal_)) + "\x1b[K");
+  print(terminal_, fmt::format("\r{}\x1b[K", progress_line(progress_, columns(terminal_))));
 }
 
 }  // namespace lockstep

@@ -71,7 +71,8 @@ RunLogger::RunLogger(std::filesystem::path run_dir, RunLoggerOptions options)
   if (!options.is_main_process) return;
   impl.directory.emplace(impl.run_dir);
   impl.record.emplace(*impl.directory, options.record_git);
-  impl.console = std::make_shared<ConsoleSink>(std::move(options.console), options.quiet);
+  impl.console = std::make_shared<ConsoleSink>(std::move(options.console), options.quiet,
+                                               options.seconds_between_lines);
   impl.sinks = {{"metrics.jsonl", std::make_shared<JsonlSink>(impl.run_dir / "metrics.jsonl")},
                 {"the console", impl.console}};
   if (options.tensorboard)

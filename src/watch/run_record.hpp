@@ -17,7 +17,8 @@ std::string host_name();
 class RunRecord {
  public:
   /// `directory` must outlive it.
-  RunRecord(const RunDirectory& directory, bool record_git) : directory_(directory), record_git_(record_git) {}
+  RunRecord(const RunDirectory& directory, bool record_git)
+      : directory_(directory), record_git_(record_git) {}
 
   /// Only the first call for a run counts. Errors: FileError `cannot-write-file`.
   void begin(const RunStart& start);

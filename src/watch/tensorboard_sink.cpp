@@ -64,9 +64,9 @@ TensorboardSink::TensorboardSink(const RunDirectory& directory) : directory_(dir
 
 void TensorboardSink::begin(const RunStart& start) {
   const std::int64_t first_step = start.plan.first_step;
-  const bool goes_on = files_are_known_ && std::all_of(last_steps_.begin(), last_steps_.end(),
-                                                       [&](const auto& tag) { return tag.second <= first_step; });
-  if (!goes_on) take_back(first_step);
+  const bool goes_back = std::any_of(last_steps_.begin(), last_steps_.end(),
+                                     [&](const auto& tag) { return tag.second > first_step; });
+  if (goes_back || !files_are_known_) take_back(first_step);
   if (!is_new(config_tag, first_step)) return;
   append(text_record(static_cast<double>(std::time(nullptr)), first_step, config_tag, start.config));
   last_steps_[config_tag] = first_step;

@@ -32,9 +32,10 @@ struct RunLoggerOptions {
 /// Records a run in `run_dir` (created if absent, locked while this object lives) and shows it on the
 /// console.
 ///
-/// What the files hold is in docs/logging.md. A disk that is full, or a sink that fails, costs events but does
-/// not stop the training: a warning tells of the first one, and end() of how many were lost. Used from one
-/// thread at a time. Errors: FileError `run-directory-in-use`, `cannot-write-file`, `cannot-create-directory`.
+/// What the files hold is in docs/logging.md. A disk that is full, or a sink that fails, costs events but
+/// does not stop the training: a warning tells of the first one, and end() of how many were lost. Used from
+/// one thread at a time. Errors: FileError `run-directory-in-use`, `cannot-write-file`,
+/// `cannot-create-directory`.
 class RunLogger {
  public:
   explicit RunLogger(std::filesystem::path run_dir, RunLoggerOptions options = {});

@@ -20,7 +20,8 @@ const LogEvent half_at_7 = {.event = "train", .step = 7, .values = {{"train/loss
 
 CATCH_TEST_CASE("a value has the bytes that the format prescribes") {
   CATCH_CHECK(hex(event_record(half_at_7)) ==
-              "200000000000000029eda95009000000000000f03f10072a130a110a0a747261696e2f6c6f7373150000003fb0409f72");
+              "200000000000000029eda95009000000000000f03f10072a130a110a0a"
+              "747261696e2f6c6f7373150000003fb0409f72");
 }
 
 CATCH_TEST_CASE("a file's first record names the version that viewers look for") {
@@ -52,7 +53,9 @@ CATCH_TEST_CASE("a record says its step and its tags") {
 
 CATCH_TEST_CASE("a record that is torn, or has a wrong bit, is none") {
   const std::string whole = event_record(half_at_7);
-  for (std::size_t size = 0; size < whole.size(); ++size) CATCH_CHECK_FALSE(read_record(whole.substr(0, size)));
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    CATCH_CHECK_FALSE(read_record(whole.substr(0, size)));
+  }
   for (std::size_t i = 0; i < whole.size(); ++i) {
     std::string damaged = whole;
     damaged[i] = static_cast<char>(damaged[i] ^ 1);

@@ -46,7 +46,9 @@ struct Fixture {
     return RunLogger(run_dir, options);
   }
 
-  nlohmann::json starts() const { return nlohmann::json::parse(read_text(run_dir / "run.json")).at("starts"); }
+  nlohmann::json starts() const {
+    return nlohmann::json::parse(read_text(run_dir / "run.json")).at("starts");
+  }
 };
 
 /// Notes what it is told; throws at the events that are named so.
@@ -230,13 +232,15 @@ CATCH_TEST_CASE("a process that is not the main one leaves no trace") {
 CATCH_TEST_CASE("events are shown as lines") {
   Fixture fixture;
   auto logger = fixture.open();
-  logger.begin({.plan = {.planned_steps = 860}});
+  logger.begin({.plan = {.first_step = 120, .planned_steps = 860}});
   logger.log({.event = "start"});
   logger.log({.event = "train",
               .step = 120,
               .epoch = 1,
-              .values = {{"train/loss", 0.5312}, {"train/accuracy", 0.812}, {"lr", 1e-3}}});
+              .values = {
+                  {"train/loss", 0.5312}, {"train/accuracy", 0.812}, {"lr", 1e-3}, {"time/data", 0.5}}});
   logger.log({.event = "evaluate", .step = 430, .epoch = 5, .values = {{"validation/loss", 0.41}}});
+  logger.log({.event = "best", .step = 430, .epoch = 5, .values = {{"best/validation/loss", 0.41}}});
   logger.log({.event = "checkpoint", .step = 430, .epoch = 5, .text = "checkpoints/step-00000430"});
   logger.log({.event = "error", .step = 431, .epoch = 5, .text = "rank 3 is gone"});
   logger.info("hello");
@@ -244,9 +248,34 @@ CATCH_TEST_CASE("events are shown as lines") {
                 "info: step 0/860  epoch 0  start\n"
                 "info: step 120/860  epoch 1  train/loss 0.5312  train/accuracy 0.8120  lr 0.001000\n"
                 "info: step 430/860  epoch 5  validation/loss 0.4100\n"
+                "info: step 430/860  epoch 5  best\n"
                 "info: step 430/860  epoch 5  checkpoint  checkpoints/step-00000430\n"
                 "error: step 431/860  epoch 5  rank 3 is gone\n"
                 "info: hello\n");
+}
+
+CATCH_TEST_CASE("training lines say how fast it goes, and are spaced by time") {
+  const double seconds = GENERATE(1000.0, 0.0);
+  Fixture fixture;
+  auto logger = fixture.open({.seconds_between_lines = seconds});
+  logger.begin({.plan = {.planned_steps = 860}});
+  for (const std::int64_t step : {10, 20}) logger.log({.event = "train", .step = step});
+  logger.log({.event = "evaluate", .step = 20});
+  logger.begin({.plan = {.first_step = 20, .planned_steps = 860}});
+  logger.log({.event = "train", .step = 30});
+  std::vector<std::string> lines;
+  std::istringstream text(fixture.lines.str());
+  for (std::string line; std::getline(text, line);) lines.push_back(line.substr(0, line.find("  epoch")));
+  if (seconds > 0) {
+    CATCH_CHECK(lines ==
+                std::vector<std::string>{"info: step 10/860", "info: step 20/860", "info: step 30/860"});
+    CATCH_CHECK(fixture.lines.str().find("step 20/860  epoch 0\n") != std::string::npos);  // the evaluation
+  } else {
+    CATCH_CHECK(lines.size() == 4);
+  }
+  const std::string first = fixture.lines.str().substr(0, fixture.lines.str().find('\n'));
+  CATCH_CHECK(first.find(" updates/s  0:0") != std::string::npos);
+  CATCH_CHECK(first.rfind(" left") == first.size() - 5);
 }
 
 CATCH_TEST_CASE("a quiet logger shows warnings and errors only, and records everything") {
@@ -359,7 +388,22 @@ CATCH_TEST_CASE("on a terminal a bar is drawn below the lines and tears none of 
   CATCH_CHECK(screen[2].substr(10) == "bye");
   CATCH_CHECK(screen[3].empty());
   CATCH_CHECK(terminal.output().find("\r 50% [") != std::string::npos);
-  CATCH_CHECK(terminal.output().find("loss 0.5312") != std::string::npos);
+  CATCH_CHECK(terminal.output().find("  loss 0.5312") != std::string::npos);
+}
+
+CATCH_TEST_CASE("the bar shows the best values under their prefix") {
+  const TemporaryDirectory directory;
+  const Terminal terminal(120, [&] {
+    RunLogger logger(directory.path(), {.record_git = false});
+    logger.begin({.plan = {.planned_steps = 4}});
+    logger.log({.event = "best", .step = 1, .values = {{"best/validation/loss", 0.25}}});
+    logger.log({.event = "train", .step = 2, .values = {{"train/loss", 0.5}, {"train/accuracy", 0.75}}});
+    logger.progress(2);
+    logger.info("bye");
+    logger.end();
+  });
+  CATCH_CHECK(terminal.output().find("  loss 0.5000  best/validation/loss 0.2500  accuracy 0.7500") !=
+              std::string::npos);
 }
 
 CATCH_TEST_CASE("a terminal without the means for a bar gets plain lines") {
@@ -373,7 +417,7 @@ CATCH_TEST_CASE("a terminal without the means for a bar gets plain lines") {
     logger.log({.event = "train", .step = 1, .values = {{"train/loss", 0.5312}}});
     logger.end();
   });
-  CATCH_REQUIRE(terminal.screen().at(0).substr(10) == "step 1/4  epoch 0  train/loss 0.5312");
+  CATCH_REQUIRE(terminal.screen().at(0).substr(10, 36) == "step 1/4  epoch 0  train/loss 0.5312");
   CATCH_REQUIRE(terminal.output().find("\x1b[K") == std::string::npos);
 }
 

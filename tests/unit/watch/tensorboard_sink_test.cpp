@@ -58,7 +58,9 @@ struct Fixture {
   Entries entries() const { return ::entries(directory.path()); }
 };
 
-LogEvent loss_at(std::int64_t step) { return {.event = "train", .step = step, .values = {{"loss", 1.0}}, .time = 1}; }
+LogEvent loss_at(std::int64_t step) {
+  return {.event = "train", .step = step, .values = {{"loss", 1.0}}, .time = 1};
+}
 
 RunStart start_at(std::int64_t step) { return {.plan = {.first_step = step}}; }
 
