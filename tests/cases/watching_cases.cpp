@@ -8,6 +8,7 @@
 #include "files/checkpoint.hpp"
 #include "support/file_text.hpp"
 #include "support/fixtures.hpp"
+#include "support/python.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -177,6 +178,37 @@ CATCH_TEST_CASE("resuming appends to the log and closes off a torn line", "[T-77
   CATCH_CHECK(after.starts_with(before + "\n{"));
   CATCH_CHECK(steps(series(directory.path(), "train/loss")) ==
               std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8});
+}
+
+CATCH_TEST_CASE("TensorBoard reads a run that was killed as metrics.jsonl has it (LOCKSTEP_TEST_PYTHON)") {
+  const TemporaryDirectory directory;
+  struct KillAt8 : Sink {
+    void write(const LogEvent& event) override {
+      if (event.step == 8) ::raise(SIGKILL);
+    }
+  };
+  const auto train = [&](std::shared_ptr<Sink> sink) {
+    RunLogger logger(directory.path() / "run", {.quiet = true});
+    if (sink) logger.add_sink(std::move(sink));
+    OneWeightRun run(numbered_batches(12), numbered_loss,
+                     {.evaluation_set = numbered_batches(1), .logger = &logger});
+    (void)run.trainer.train({.epochs = 1,
+                             .log_every = 1,
+                             .evaluate_every = Interval{2, Interval::Unit::step},
+                             .checkpoint_every = Interval{3, Interval::Unit::step}},
+                            {.checkpoint_dir = directory.path() / "checkpoints", .resume_from = latest});
+  };
+  CATCH_REQUIRE(ended_by(in_child_process([&] { train(std::make_shared<KillAt8>()); }), SIGKILL));
+  train(nullptr);
+  run_python("tensorboard_check.py", "'" + (directory.path() / "run").string() + "' > '" +
+                                         (directory.path() / "read.json").string() + "'");
+  CATCH_CHECK(nlohmann::json::parse(read_text(directory.path() / "read.json"))["scalars"] >= 12 * 3 + 6);
+
+  std::vector<std::int64_t> steps;
+  for (const auto& event : read_run_history(directory.path() / "run" / "metrics.jsonl")) {
+    if (event.event == "train") steps.push_back(event.step);
+  }
+  CATCH_CHECK(steps == std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
 }
 
 namespace {
