@@ -11,6 +11,7 @@
 #include "lockstep/config/plateau.hpp"
 #include "lockstep/config/precision.hpp"
 #include "lockstep/config/schedule.hpp"
+#include "lockstep/config/settings.hpp"
 #include "lockstep/config/stop_request.hpp"
 #include "lockstep/config/train_config.hpp"
 #include "lockstep/config/train_state.hpp"

@@ -28,6 +28,20 @@ ConfigError invalid_json_field(const std::string& pointer, const std::string& pr
   return {"invalid-json-field", fmt::format("JSON field \"{}\" {}.", pointer, problem)};
 }
 
+ConfigError invalid_json_text(const std::string& source, const std::string& problem) {
+  return {"invalid-json-text", fmt::format("{} {}. Correct it there; JSON has double quotes around keys and strings, "
+                                           "no comments, and no comma before a closing bracket.",
+                                           source, problem)};
+}
+
+std::string problem_value(const std::string& pointer, const std::string& source, const std::string& problem) {
+  return fmt::format("\"{}\"{} {}.", pointer, source.empty() ? "" : fmt::format(" (from {})", source), problem);
+}
+
+std::string problem_device(const std::string& text) {
+  return fmt::format("is \"{}\", give \"cpu\", \"cuda\", or one of several as in \"cuda:1\"", text);
+}
+
 ConfigError signals_already_caught() {
   return {"signals-already-caught",
           "catch_signals() was called while another of its scopes exists: a process has one set of signal "

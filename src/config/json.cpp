@@ -38,11 +38,12 @@ void JsonReading::refuse_value(const nlohmann::json& value, const Pointer& where
   refuse(where, fmt::format("is {}, give {}", value.dump(-1, ' ', false, replace), expected));
 }
 
+bool JsonReading::refused(const Pointer& where) const {
+  return std::any_of(mistakes_.begin(), mistakes_.end(),
+                     [&](const Mistake& mistake) { return mistake.where == where; });
+}
+
 void JsonReading::refuse_unknown(const nlohmann::json& document, const Pointer& where) {
-  const auto refused = [&](const Pointer& child) {
-    return std::any_of(mistakes_.begin(), mistakes_.end(),
-                       [&](const Mistake& mistake) { return mistake.where == child; });
-  };
   if (!document.is_structured() || refused(where)) return;
   for (const auto& item : document.items()) {
     const Pointer child = document.is_array() ? where / std::stoul(item.key()) : where / item.key();
@@ -53,7 +54,7 @@ void JsonReading::refuse_unknown(const nlohmann::json& document, const Pointer& 
     if (leads_on || document.is_array()) {
       refuse_unknown(item.value(), child);
     } else if (!refused(child)) {
-      refuse(child, "is not known, " + suggestion(where, item.key()));
+      refuse(child, "is not known" + suggestion(where, item.key()));
     }
   }
 }
@@ -74,11 +75,12 @@ std::string JsonReading::suggestion(const Pointer& parent, const std::string& ke
       smallest = distance;
     }
   }
-  if (nearest) return fmt::format("did you mean \"{}\"?", *nearest);
+  if (nearest) return fmt::format(" (did you mean \"{}\"?), correct or remove it", *nearest);
   for (const std::string& known : known_) {
-    if (known.ends_with((Pointer() / key).to_string())) return fmt::format("did you mean \"{}\"?", known);
+    if (known.ends_with((Pointer() / key).to_string()))
+      return fmt::format(" (did you mean \"{}\"?), correct or remove it", known);
   }
-  return fmt::format("remove it; known here are {}", fmt::join(siblings, ", "));
+  return fmt::format(", remove it; known here are {}", fmt::join(siblings, ", "));
 }
 
 template <class T>

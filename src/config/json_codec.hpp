@@ -40,6 +40,7 @@ class JsonReading {
 
   void know(const Pointer& where) { known_.push_back(where.to_string()); }
   void refuse(const Pointer& where, std::string problem) { mistakes_.push_back({where, std::move(problem)}); }
+  [[nodiscard]] bool refused(const Pointer& where) const;
   void refuse_value(const nlohmann::json& value, const Pointer& where, const std::string& expected);
 
   /// Refuses every key of `document`, which stands at `where`, that is neither known nor on the way to a
@@ -268,7 +269,8 @@ struct Codec<BatchLimit> {
     return std::visit([](const auto& value) { return nlohmann::json(value); }, limit.value());
   }
 
-  static void decode(BatchLimit& limit, const nlohmann::json& json, const Pointer& where, JsonReading& reading) {
+  static void decode(BatchLimit& limit, const nlohmann::json& json, const Pointer& where,
+                     JsonReading& reading) {
     if (json.is_number_float()) {
       limit = json.get<double>();
     } else if (json.is_number_integer()) {

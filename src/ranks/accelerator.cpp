@@ -6,6 +6,7 @@
 #include <torch/cuda.h>
 
 #include "lockstep/base/messages.hpp"
+#include "lockstep/config/settings.hpp"
 
 namespace lockstep {
 namespace {
@@ -17,6 +18,19 @@ namespace {
 void settle_vector_mathematics() { (void)at::sqrt(at::ones({16})); }
 
 }  // namespace
+
+void read(Settings& settings, const std::string& key, AcceleratorOptions& options) {
+  settings.read(key + ".precision", options.precision);
+  settings.read(key + ".gradient_accumulation_steps", options.gradient_accumulation_steps);
+  settings.read(key + ".seed", options.seed);
+  auto device = options.device ? std::optional(options.device->str()) : std::nullopt;
+  settings.read(key + ".device", device);
+  try {
+    options.device = device ? std::optional(at::Device(*device)) : std::nullopt;
+  } catch (const c10::Error&) {
+    settings.refuse(key + ".device", message::problem_device(*device));
+  }
+}
 
 Accelerator::Accelerator(AcceleratorOptions options)
     : options_(options), collectives_(std::make_shared<SingleProcess>()) {

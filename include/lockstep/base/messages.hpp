@@ -18,6 +18,11 @@ ConfigError invalid_settings(const std::vector<std::string>& problems);
 ConfigError invalid_interval(const std::string& text);
 /// `pointer` is the JSON pointer of the field; `problem` goes on from it: "is missing, add it".
 ConfigError invalid_json_field(const std::string& pointer, const std::string& problem);
+/// `source` names the text, a file for example; `problem` goes on from it.
+ConfigError invalid_json_text(const std::string& source, const std::string& problem);
+/// For invalid_settings(); `source` is empty for a value that no layer gave.
+std::string problem_value(const std::string& pointer, const std::string& source, const std::string& problem);
+std::string problem_device(const std::string& text);
 ConfigError signals_already_caught();
 
 // ---- data ----

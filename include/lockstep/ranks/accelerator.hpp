@@ -6,12 +6,15 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "lockstep/data/batch.hpp"
 #include "lockstep/ranks/collectives.hpp"
 #include "lockstep/tensors/precision.hpp"
 
 namespace lockstep {
+
+class Settings;
 
 struct AcceleratorOptions {
   Precision precision = Precision::fp32;
@@ -22,6 +25,9 @@ struct AcceleratorOptions {
   /// Unset: CUDA where it is available, else the CPU.
   std::optional<at::Device> device = {};
 };
+
+/// Fills `options` from the section `key`, as Settings::read() does; a device is text, "cuda:1".
+void read(Settings& settings, const std::string& key, AcceleratorOptions& options);
 
 /// Build it first: it seeds Torch's generators, so that the model's initial weights follow from the seed.
 /// Errors: ConfigError `invalid-settings`, `device-not-available`.

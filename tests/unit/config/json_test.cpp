@@ -101,7 +101,7 @@ CATCH_TEST_CASE("a mistake inside a part of a sequence is found by its pointer")
   json sequence = to_json<Schedule>(SequentialSchedule{{ExponentialDecay{0.5}, ExponentialDecay{0.25}}, {3}});
   sequence["sequential"]["parts"][1]["exponential_decay"]["gama"] = 1;
   CATCH_REQUIRE(complaint<Schedule>(sequence).find(
-                    R"("/sequential/parts/1/exponential_decay/gama" is not known, did you mean "gamma"?)") !=
+                    R"("/sequential/parts/1/exponential_decay/gama" is not known (did you mean "gamma"?)") !=
                 std::string::npos);
 }
 

@@ -1,6 +1,7 @@
 #include "lockstep/ranks/accelerator.hpp"
 
 #include "lockstep/base/error.hpp"
+#include "lockstep/config/settings.hpp"
 #include "support/catch.hpp"
 #include "support/throws.hpp"
 
@@ -35,4 +36,33 @@ CATCH_TEST_CASE("an Accelerator that cannot be is refused") {
               "invalid-settings");
   CATCH_CHECK(thrown_id<ConfigError>([] { Accelerator({.device = at::Device(at::kCUDA, 99)}); }) ==
               "device-not-available");
+}
+
+CATCH_TEST_CASE("a section of settings fills an Accelerator's options") {
+  Settings settings;
+  settings.merge(R"({"accelerator": {"precision": "fp64", "seed": 5, "device": "cuda:1"}})", "the test");
+  AcceleratorOptions options{.gradient_accumulation_steps = 2};
+  read(settings, "accelerator", options);
+  settings.finish();
+  CATCH_CHECK(options.precision == Precision::fp64);
+  CATCH_CHECK(options.gradient_accumulation_steps == 2);
+  CATCH_CHECK(options.seed == 5);
+  CATCH_CHECK(options.device == at::Device(at::kCUDA, 1));
+  CATCH_CHECK(settings.resolved().find("\"device\": \"cuda:1\"") != std::string::npos);
+}
+
+CATCH_TEST_CASE("a device that is none is a mistake among the others") {
+  Settings settings;
+  settings.merge(R"({"accelerator": {"device": "gpu", "seed": -1}})", "run.json");
+  AcceleratorOptions options;
+  read(settings, "accelerator", options);
+  try {
+    settings.finish();
+    CATCH_FAIL("the settings were taken");
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    CATCH_CHECK(text.find("\"/accelerator/device\" (from run.json) is \"gpu\", give \"cpu\"") !=
+                std::string::npos);
+    CATCH_CHECK(text.find("\"/accelerator/seed\" (from run.json) is -1") != std::string::npos);
+  }
 }
