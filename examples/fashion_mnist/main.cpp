@@ -43,45 +43,33 @@ std::string digest(const Trainer& trainer) {
 }
 
 int run(const Options& options) {
-  ls::Accelerator accelerator(
-      {.gradient_accumulation_steps = options.accumulate, .seed = options.seed, .device = options.device});
+  ls::Accelerator accelerator(options.accelerator);
   const FashionMnist data = load_fashion_mnist(options.data_dir);
-  ls::DataLoader train_loader(
-      AugmentedImages(data.train),
-      {.batch_size = options.batch_size, .shuffle = true, .seed = options.seed, .workers = options.workers});
+  ls::DataLoader train_loader(AugmentedImages(data.train), options.loader);
   ls::DataLoader validation_loader(ls::TensorDataset(data.validation.data, data.validation.target),
                                    {.batch_size = 500});
   ls::DataLoader test_loader(ls::TensorDataset(data.test.data, data.test.target), {.batch_size = 500});
 
   auto net = std::make_shared<Net>();
-  ls::GroupedOptimizer<torch::optim::AdamW> optimizer(ls::weight_decay_groups(*net, 0.05),
+  ls::GroupedOptimizer<torch::optim::AdamW> optimizer(ls::weight_decay_groups(*net, options.weight_decay),
                                                       torch::optim::AdamWOptions(options.lr));
   ls::Evaluator validation(accelerator, {{"validation", validation_loader}}, step);
   ls::RunLogger logger(options.run_dir, {.quiet = options.quiet});
   ls::Trainer trainer(accelerator, net, optimizer, train_loader, step,
                       {.evaluator = &validation, .ema_decay = options.ema_decay, .logger = &logger});
 
-  ls::TrainConfig config{.epochs = options.epochs,
-                         .max_steps = options.max_steps,
-                         .evaluate_every = options.evaluate_every,
-                         .checkpoint_every = options.checkpoint_every,
-                         .keep_checkpoints = 2,
-                         .max_grad_norm = 1.0,
-                         .monitor = ls::Monitor("validation/loss")};
-  if (options.no_evaluate) {
-    config.evaluate_every = {};
-    config.monitor = {};
-  }
-  const std::int64_t planned = trainer.planned_steps(config);
-  trainer.set_scheduler(ls::WarmupDecay{.total_steps = planned, .warmup_steps = planned / 20});
+  const std::int64_t planned = trainer.planned_steps(options.train);
+  trainer.set_scheduler(
+      options.schedule.value_or(ls::WarmupDecay{.total_steps = planned, .warmup_steps = planned / 20}));
 
   ls::StopRequest stop;
   const auto train = [&] {
     const auto signals = stop.catch_signals();
     return trainer.train(
-        config, {.checkpoint_dir = options.run_dir / "checkpoints",
-                 .resume_from = options.resume ? std::optional<ls::ResumeFrom>(ls::latest) : std::nullopt,
-                 .stop = &stop});
+        options.train,
+        {.checkpoint_dir = options.run_dir / "checkpoints",
+         .resume_from = options.resume ? std::optional<ls::ResumeFrom>(ls::latest) : std::nullopt,
+         .stop = &stop});
   };
   const ls::TrainState state = train();
 
@@ -99,7 +87,7 @@ int run(const Options& options) {
   } else {
     const auto weights_file = options.run_dir / "model.safetensors";
     trainer.save_model(weights_file, ls::Weights::ema);
-    if (!options.no_evaluate) {
+    if (options.train.evaluate_every) {
       const auto validated = trainer.evaluate(ls::Weights::ema).at("validation");
       result["validation/loss"] = validated.at("loss");
       result["validation/accuracy"] = validated.at("accuracy");
@@ -116,15 +104,10 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   CLI::App app("Trains a small convolutional network on Fashion-MNIST.");
-  Options options;
-  add_flags(app, options);
   try {
-    app.parse(argc, argv);
+    return run(read_command_line(app, argc, argv).options);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == EXIT_SUCCESS ? EXIT_SUCCESS : exit_usage;
-  }
-  try {
-    return run(options);
   } catch (const std::exception& error) {
     std::cerr << "fashion_mnist: " << error.what() << '\n';
     return EXIT_FAILURE;

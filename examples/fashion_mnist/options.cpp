@@ -2,63 +2,118 @@
 
 #include <CLI/CLI.hpp>
 #include <lockstep/base/error.hpp>
-#include <string>
+#include <lockstep/config/settings.hpp>
+#include <vector>
+
+namespace ls = lockstep;
 
 namespace {
 
-template <class Parse>
-auto or_usage_error(const std::string& flag, const std::string& text, Parse parse) {
-  try {
-    return parse(text);
-  } catch (const lockstep::Error& error) {
-    throw CLI::ValidationError(flag, error.what());
-  } catch (const c10::Error& error) {
-    throw CLI::ValidationError(flag, error.what_without_backtrace());
+/// What one flag says about one key.
+struct Assignment {
+  std::string key;
+  std::string text;
+  std::string flag;
+};
+
+/// Flags that are keys of the settings by another name.
+class KeyFlags {
+ public:
+  explicit KeyFlags(CLI::App& app) : app_(app) {}
+
+  void add(const std::string& flag, const std::vector<std::string>& keys, const std::string& type,
+           const std::string& help) {
+    const auto note = [this, flag, keys](const std::string& text) {
+      for (const auto& key : keys) given_.push_back({key, text, flag});
+    };
+    app_.add_option_function<std::string>(flag, note, help + " (" + keys.front() + ")")->type_name(type);
   }
+
+  /// A flag without a value, which assigns `text`.
+  void add_switch(const std::string& flag, const std::vector<std::string>& keys, const std::string& text,
+                  const std::string& help) {
+    const auto note = [this, flag, keys, text](std::int64_t) {
+      for (const auto& key : keys) given_.push_back({key, text, flag});
+    };
+    app_.add_flag_function(flag, note, help);
+  }
+
+  [[nodiscard]] const std::vector<Assignment>& given() const { return given_; }
+
+ private:
+  CLI::App& app_;
+  std::vector<Assignment> given_;
+};
+
+void add_flags(KeyFlags& flags) {
+  flags.add("--run-dir", {"run.dir"}, "DIR", "Where logs, checkpoints and the trained weights go");
+  flags.add("--data-dir", {"data.dir"}, "DIR", "The folder of Fashion-MNIST's four files");
+  flags.add("--epochs", {"train.epochs"}, "N", "Passes over the training images, resumed ones included");
+  flags.add("--max-steps", {"train.max_steps"}, "N", "Updates at which to end, if that comes first");
+  flags.add("--batch-size", {"loader.batch_size"}, "N", "Images in a microbatch");
+  flags.add("--accumulate", {"accelerator.gradient_accumulation_steps"}, "N",
+            "Microbatches behind an update");
+  flags.add("--precision", {"accelerator.precision"}, "TYPE", "fp32, fp64, bf16-mixed or fp16-mixed");
+  flags.add("--ema-decay", {"trainer.ema_decay"}, "X",
+            "Decay of the averaged weights at each update, below 1");
+  flags.add("--lr", {"optimizer.lr"}, "X", "Learning rate after the warm-up");
+  flags.add("--seed", {"accelerator.seed", "loader.seed"}, "N",
+            "Of initial weights, order of images, augmentation and dropout");
+  flags.add("--workers", {"loader.workers"}, "N", "Threads that prepare batches; changes no result");
+  flags.add("--device", {"accelerator.device"}, "DEVICE",
+            "cpu, cuda or cuda:1; by default CUDA if there is one");
+  flags.add("--evaluate-every", {"train.evaluate_every"}, "INTERVAL", "Updates, or as in \"1 epoch\"");
+  flags.add("--checkpoint-every", {"train.checkpoint_every"}, "INTERVAL", "Updates, or as in \"1 epoch\"");
+  flags.add_switch("--no-evaluate", {"train.evaluate_every", "train.monitor"}, "null",
+                   "Neither validation nor test");
+  flags.add_switch("--resume", {"run.resume"}, "true",
+                   "Go on from the newest checkpoint in the run folder (default)");
+  flags.add_switch("--no-resume", {"run.resume"}, "false",
+                   "Start anew; the run folder must hold no checkpoint");
+  flags.add_switch("--quiet", {"run.quiet"}, "true", "Only warnings, errors and the result");
 }
 
-CLI::Option* add_interval(CLI::App& app, const std::string& flag, lockstep::Interval& interval,
-                          const std::string& help) {
-  const auto read = [flag, &interval](const std::string& text) {
-    interval =
-        or_usage_error(flag, text, [](const std::string& given) { return lockstep::Interval::parse(given); });
-  };
-  return app.add_option_function<std::string>(flag, read, help)
-      ->type_name("INTERVAL")
-      ->default_str("\"" + to_string(interval) + "\"");
+CommandLine read_settings(ls::Settings& settings) {
+  Options options;
+  settings.read("run.dir", options.run_dir);
+  settings.read("run.resume", options.resume);
+  settings.read("run.quiet", options.quiet);
+  settings.read("data.dir", options.data_dir);
+  read(settings, "accelerator", options.accelerator);
+  settings.read("loader", options.loader);
+  settings.read("optimizer.lr", options.lr);
+  settings.read("optimizer.weight_decay", options.weight_decay);
+  settings.read("trainer.ema_decay", options.ema_decay);
+  settings.read("train", options.train);
+  settings.read("schedule", options.schedule);
+  settings.finish();
+  return {options, settings.resolved()};
 }
-
-/// CLI11 reads -1 as the largest unsigned number.
-const CLI::Validator not_negative(
-    [](const std::string& text) { return text.starts_with('-') ? "must not be negative" : ""; }, "");
 
 }  // namespace
 
-void add_flags(CLI::App& app, Options& options) {
-  app.option_defaults()->always_capture_default();
-  app.add_option("--run-dir", options.run_dir, "Where logs, checkpoints and the trained weights go");
-  app.add_option("--data-dir", options.data_dir, "The folder of Fashion-MNIST's four files")
-      ->envname("FASHION_MNIST_DIR");
-  app.add_option("--epochs", options.epochs, "Passes over the training images, resumed ones included");
-  app.add_option("--max-steps", options.max_steps, "Updates at which to end, if that comes first");
-  app.add_option("--batch-size", options.batch_size, "Images in a microbatch");
-  app.add_option("--accumulate", options.accumulate, "Microbatches behind an update");
-  app.add_option("--ema-decay", options.ema_decay, "Decay of the averaged weights at each update, below 1");
-  app.add_option("--lr", options.lr, "Learning rate after the warm-up")->check(not_negative);
-  app.add_option("--seed", options.seed, "Of initial weights, order of images, augmentation and dropout")
-      ->check(not_negative);
-  app.add_option("--workers", options.workers, "Threads that prepare batches; changes no result");
-  const auto read_device = [&options](const std::string& text) {
-    options.device =
-        or_usage_error("--device", text, [](const std::string& given) { return at::Device(given); });
-  };
-  app.add_option_function<std::string>("--device", read_device,
-                                       "cpu, cuda or cuda:1; by default CUDA if there is one")
-      ->type_name("DEVICE");
-  CLI::Option* const evaluate_every =
-      add_interval(app, "--evaluate-every", options.evaluate_every, "Updates, or as in \"1 epoch\"");
-  add_interval(app, "--checkpoint-every", options.checkpoint_every, "Updates, or as in \"1 epoch\"");
-  app.add_flag("--no-evaluate", options.no_evaluate, "Neither validation nor test")->excludes(evaluate_every);
-  app.add_flag("--resume,!--no-resume", options.resume, "Go on from the newest checkpoint in the run folder");
-  app.add_flag("--quiet", options.quiet, "Only warnings, errors and the result");
+CommandLine read_command_line(CLI::App& app, int argc, const char* const* argv) {
+  std::vector<std::string> files;
+  std::vector<std::string> assignments;
+  app.add_option("--config", files, "Settings as JSON; a later file wins over an earlier one")
+      ->type_name("FILE");
+  KeyFlags flags(app);
+  add_flags(flags);
+  app.add_option("--set", assignments, "Any setting by its key, as in --set train.log_every=50")
+      ->type_name("KEY=VALUE");
+  app.footer(
+      "A setting comes from --set, else from its flag, else from the environment "
+      "(LOCKSTEP_TRAIN__MAX_STEPS=500), else "
+      "from --config, else it is the default. Keys in parentheses; docs/configuration.md lists all.");
+  app.parse(argc, argv);
+  try {
+    ls::Settings settings;
+    for (const auto& file : files) settings.merge_file(file);
+    settings.merge_environment("LOCKSTEP_");
+    for (const auto& [key, text, flag] : flags.given()) settings.assign(key, text, flag);
+    for (const auto& assignment : assignments) settings.assign(assignment);
+    return read_settings(settings);
+  } catch (const ls::Error& error) {
+    throw CLI::ValidationError("settings", error.what());
+  }
 }

@@ -1,12 +1,13 @@
-// What the command line says.
+// What a configuration file, the environment and the command line say.
 #pragma once
 
-#include <c10/core/Device.h>
-
-#include <cstdint>
 #include <filesystem>
-#include <lockstep/config/interval.hpp>
+#include <lockstep/config/data_loader_options.hpp>
+#include <lockstep/config/schedule.hpp>
+#include <lockstep/config/train_config.hpp>
+#include <lockstep/ranks/accelerator.hpp>
 #include <optional>
+#include <string>
 
 namespace CLI {
 class App;
@@ -14,23 +15,31 @@ class App;
 
 struct Options {
   std::filesystem::path run_dir = "runs/fashion-mnist";
-  std::filesystem::path data_dir = "/usr/share/datasets/fashion-mnist";
-  std::int64_t epochs = 4;
-  std::optional<std::int64_t> max_steps = {};
-  std::int64_t batch_size = 64;
-  std::int64_t accumulate = 2;
-  /// Averages over the last hundred updates or so: short beside the 1,720 of the default run.
-  double ema_decay = 0.99;
-  double lr = 3e-3;
-  std::uint64_t seed = 7;
-  int workers = 1;
-  std::optional<at::Device> device = {};
-  lockstep::Interval evaluate_every = {.every = 1, .unit = lockstep::Interval::Unit::epoch};
-  lockstep::Interval checkpoint_every = {.every = 100, .unit = lockstep::Interval::Unit::step};
-  bool no_evaluate = false;
   bool resume = true;
   bool quiet = false;
+  std::filesystem::path data_dir = "/usr/share/datasets/fashion-mnist";
+  lockstep::AcceleratorOptions accelerator = {.gradient_accumulation_steps = 2, .seed = 7};
+  /// Of the training images.
+  lockstep::DataLoaderOptions loader = {.batch_size = 64, .shuffle = true, .seed = 7, .workers = 1};
+  double lr = 3e-3;
+  double weight_decay = 0.05;
+  /// Averages over the last hundred updates or so: short beside the 1,720 of the default run.
+  double ema_decay = 0.99;
+  lockstep::TrainConfig train = {
+      .epochs = 4,
+      .checkpoint_every = lockstep::Interval{.every = 100, .unit = lockstep::Interval::Unit::step},
+      .keep_checkpoints = 2,
+      .max_grad_norm = 1.0,
+      .monitor = lockstep::Monitor("validation/loss")};
+  /// Unset: WarmupDecay over the planned updates, the first twentieth of them warm-up.
+  std::optional<lockstep::Schedule> schedule = {};
 };
 
-/// Makes `app` write what it parses to `options`, which outlives it.
-void add_flags(CLI::App& app, Options& options);
+struct CommandLine {
+  Options options;
+  std::string settings;  ///< all of it as JSON, defaults included; what --config takes
+};
+
+/// Adds the flags to `app`, parses, and reads every layer: --config, then LOCKSTEP_..., then flags, then
+/// --set. Throws CLI::ParseError, which `app` can print, for whatever is wrong with them.
+CommandLine read_command_line(CLI::App& app, int argc, const char* const* argv);
