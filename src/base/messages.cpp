@@ -110,6 +110,13 @@ std::string problem_accumulation(std::int64_t value) {
       value);
 }
 
+std::string problem_loss_scaler(const std::string& precision) {
+  return fmt::format(
+      "loss_scaler is set but the precision is {}, which scales no loss, so it would be ignored: set "
+      "fp16_mixed or leave it out.",
+      precision);
+}
+
 ConfigError no_trainable_parameter() {
   return {"no-trainable-parameter",
           "there is nothing to train: the model has no parameter with requires_grad, or the optimizer holds "
@@ -351,6 +358,21 @@ StepError negative_num_samples(std::int64_t value) {
                   value)};
 }
 
+StepError num_samples_not_integer(const std::string& type) {
+  return {"invalid-num-samples",
+          fmt::format(
+              "the Step returned num_samples as a tensor of type {}. It counts what the loss is the mean of: "
+              "give a tensor of an integer type, such as a sum() over a mask.",
+              type)};
+}
+
+StepError num_samples_not_scalar(std::int64_t elements) {
+  return {"invalid-num-samples",
+          fmt::format(
+              "the Step returned num_samples as a tensor of {} elements. It must be one number: call sum().",
+              elements)};
+}
+
 StepError undefined_loss() {
   return {"undefined-loss",
           "the Step returned an undefined loss for a batch with samples. Set .loss to the mean loss of the "
@@ -400,6 +422,23 @@ StepError metric_not_scalar(const std::string& name, std::int64_t elements) {
               name, elements)};
 }
 
+StepError metric_count_not_scalar(const std::string& name, std::int64_t elements) {
+  return {
+      "invalid-metric",
+      fmt::format(
+          "the Step returned metric \"{}\" with a count of {} elements. It must be one number: call sum().",
+          name, elements)};
+}
+
+StepError metric_count_not_integer(const std::string& name, const std::string& type) {
+  return {
+      "invalid-metric",
+      fmt::format(
+          "the Step returned metric \"{}\" with a count of type {}. It counts what the sum is divided by: "
+          "give an integer.",
+          name, type)};
+}
+
 NonFiniteError non_finite_loss(double value, std::int64_t update, std::int64_t microbatch, int rank) {
   return {
       "non-finite-loss",
@@ -410,21 +449,44 @@ NonFiniteError non_finite_loss(double value, std::int64_t update, std::int64_t m
           value, update, microbatch, rank)};
 }
 
-NonFiniteError non_finite_gradient(const std::vector<std::string>& parameters, std::int64_t update,
-                                   int rank) {
+namespace {
+
+std::string first_names(const std::vector<std::string>& names) {
   constexpr std::size_t shown = 5;
   const auto first = std::vector<std::string>(
-      parameters.begin(),
-      parameters.begin() + static_cast<std::ptrdiff_t>(std::min(shown, parameters.size())));
-  const auto more =
-      parameters.size() > shown ? fmt::format(" and {} more", parameters.size() - shown) : std::string();
+      names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(shown, names.size())));
+  const auto more = names.size() > shown ? fmt::format(" and {} more", names.size() - shown) : std::string();
+  return fmt::format("{}{}", fmt::join(first, ", "), more);
+}
+
+}  // namespace
+
+NonFiniteError non_finite_gradient(const std::vector<std::string>& parameters, std::int64_t update,
+                                   int rank) {
   return {
       "non-finite-gradient",
       fmt::format(
-          "the gradient of {}{} is not finite at update {}, rank {}. The model is as it was before this "
+          "the gradient of {} is not finite at update {}, rank {}. The model is as it was before this "
           "window. Look for an operation whose derivative is infinite where it is evaluated (sqrt or a norm "
           "at 0, say), or for a too large learning rate.",
-          fmt::join(first, ", "), more, update, rank)};
+          first_names(parameters), update, rank)};
+}
+
+NonFiniteError endless_overflow(const std::vector<std::string>& parameters, double loss_scale,
+                                std::int64_t update, int rank) {
+  return {
+      "endless-overflow",
+      fmt::format(
+          "the gradient of {} overflows at update {}, rank {}, though the loss scale has come down to {}, "
+          "its smallest. The model is as it was before this window. No scale helps a derivative that is "
+          "infinite where it is evaluated (sqrt or a norm at 0, say): bf16_mixed or fp32 shows whether that "
+          "is so. Else lower the learning rate.",
+          first_names(parameters), update, rank, loss_scale)};
+}
+
+std::string overflow_skipped(double loss_scale, double next_loss_scale) {
+  return fmt::format("the gradients overflowed at loss scale {}, which is {} from now on", loss_scale,
+                     next_loss_scale);
 }
 
 DataError empty_source(std::int64_t epoch, std::int64_t batch) {

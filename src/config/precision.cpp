@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 namespace lockstep {
 
@@ -22,9 +23,12 @@ std::string to_string(Precision precision) {
 
 std::vector<std::string> problems(const LossScalerOptions& options) {
   std::vector<std::string> found;
-  if (!std::isfinite(options.initial_scale) || options.initial_scale <= 0) {
-    found.push_back(fmt::format("loss_scaler.initial_scale is {}: give a finite number above 0, for example 65536.",
-                                options.initial_scale));
+  if (!(options.initial_scale >= smallest_loss_scale &&
+        options.initial_scale <= std::numeric_limits<float>::max())) {
+    found.push_back(
+        fmt::format("loss_scaler.initial_scale is {}: give a number from {} up that a float can hold, for "
+                    "example 65536.",
+                    options.initial_scale, smallest_loss_scale));
   }
   if (!std::isfinite(options.growth_factor) || options.growth_factor <= 1) {
     found.push_back(fmt::format("loss_scaler.growth_factor is {}: give a number above 1, for example 2.",

@@ -5,25 +5,22 @@
 
 #include <cmath>
 
-#include "loop/loss_value.hpp"
+#include "lockstep/base/messages.hpp"
+#include "loop/output_values.hpp"
 
 namespace lockstep {
 
 void AccumulationWindow::add(const StepOutput& output) {
-  const std::int64_t samples = checked_num_samples(output);
+  const auto [samples, loss] = read_values(output);
   if (samples > 0) {
-    const double value = loss_value(output);
-    if (!std::isfinite(value)) {
-      throw message::non_finite_loss(value, position_.update, microbatches_ + 1, position_.rank);
+    if (!std::isfinite(loss)) {
+      throw message::non_finite_loss(loss, position_.update, microbatches_ + 1, position_.rank);
     }
     if (!output.loss.requires_grad()) throw message::loss_without_gradient();
     if (loss_unit_ == 0) loss_unit_ = samples;
-    if (samples == loss_unit_) {
-      output.loss.backward();
-    } else {
-      at::mul(output.loss, static_cast<double>(samples) / static_cast<double>(loss_unit_)).backward();
-    }
-    totals_.add(value, output);
+    const double weight = static_cast<double>(samples) / static_cast<double>(loss_unit_) * loss_scale_;
+    (weight == 1 ? output.loss : at::mul(output.loss, weight)).backward();
+    totals_.add(loss, samples, output.metrics);
     samples_ += samples;
   }
   ++microbatches_;

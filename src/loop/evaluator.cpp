@@ -7,7 +7,7 @@
 
 #include "lockstep/base/messages.hpp"
 #include "lockstep/tensors/random_state.hpp"
-#include "loop/loss_value.hpp"
+#include "loop/output_values.hpp"
 
 namespace lockstep::detail {
 
@@ -62,7 +62,8 @@ void check_evaluator(const std::vector<std::string>& sets, const EvaluatorOption
 
 void SetTotals::add(const StepOutput& output) {
   ++batches_;
-  if (checked_num_samples(output) > 0) totals_.add(loss_value(output), output);
+  const auto [samples, loss] = read_values(output);
+  if (samples > 0) totals_.add(loss, samples, output.metrics);
 }
 
 std::map<std::string, double> SetTotals::means(const std::string& set_name) {

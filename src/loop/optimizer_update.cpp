@@ -10,21 +10,36 @@
 #include "lockstep/optim/gradient_norm.hpp"
 
 namespace lockstep {
+namespace {
+
+/// What to do about gradients that are not finite, those of `parameters`.
+UpdateOutcome overflow(const AccumulationWindow& window, const std::vector<std::string>& parameters,
+                       LossScaler* scaler) {
+  const auto& [update, rank] = window.position();
+  if (!scaler) throw message::non_finite_gradient(parameters, update, rank);
+  if (window.loss_scale() <= smallest_loss_scale) {
+    throw message::endless_overflow(parameters, window.loss_scale(), update, rank);
+  }
+  scaler->after_overflow();
+  return {.result = UpdateResult::skipped_overflow};
+}
+
+}  // namespace
 
 UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t samples_on_all_ranks,
                                OptimizerAdapter& optimizer, WeightAverage* average,
-                               std::optional<double> max_grad_norm) {
+                               std::optional<double> max_grad_norm, LossScaler* scaler) {
   if (samples_on_all_ranks == 0) return {.result = UpdateResult::skipped_empty};
 
   const c10::AutoGradMode no_grad(false);
   const auto gradients = optimizer.gradients();
-  const double divisor = static_cast<double>(samples_on_all_ranks) / static_cast<double>(window.loss_unit());
+  const double divisor = static_cast<double>(samples_on_all_ranks) / static_cast<double>(window.loss_unit()) *
+                         window.loss_scale();
 
   double norm = gradient_norm(gradients) / divisor;
   if (!std::isfinite(norm)) {
     const auto names = not_finite(optimizer.parameters());
-    if (!names.empty())
-      throw message::non_finite_gradient(names, window.position().update, window.position().rank);
+    if (!names.empty()) return overflow(window, names, scaler);
     norm = exact_gradient_norm(gradients) / divisor;
   }
 
@@ -36,6 +51,7 @@ UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t sa
   if (average) average->start();
   optimizer.step();
   if (average) average->update();
+  if (scaler) scaler->after_update();
   return {.result = UpdateResult::applied, .gradient_norm = norm};
 }
 

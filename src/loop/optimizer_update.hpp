@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lockstep/loop/accumulation_window.hpp"
+#include "lockstep/optim/loss_scaler.hpp"
 #include "lockstep/optim/weight_average.hpp"
 #include "optim/optimizer_adapter.hpp"
 
@@ -12,7 +13,8 @@ namespace lockstep {
 
 enum class UpdateResult {
   applied,
-  skipped_empty,  ///< no rank had a sample in the window
+  skipped_empty,     ///< no rank had a sample in the window
+  skipped_overflow,  ///< the scaled gradients are not finite; the scale was lowered
 };
 
 struct UpdateOutcome {
@@ -21,13 +23,15 @@ struct UpdateOutcome {
   double gradient_norm = 0;
 };
 
-/// Divides the window's summed gradients by its samples on all ranks, measures their norm, refuses what is not finite,
-/// clips, steps the optimizer, and moves the average. Nothing is changed when it throws or skips.
+/// Divides the window's summed gradients by its samples on all ranks and its loss scale, measures their norm,
+/// refuses what is not finite, clips, steps the optimizer, moves the average, and tells the scaler. Nothing
+/// is changed when it throws; nothing but the scaler when it skips.
 ///
-/// A window in which no parameter got a gradient is an update that changes no parameter.
-/// Errors: NonFiniteError `non-finite-gradient`, naming the first parameters concerned. Waits for the device.
+/// A window in which no parameter got a gradient is an update that changes no parameter. `scaler`: null where
+/// losses are not scaled. Errors, naming the first parameters concerned: NonFiniteError `non-finite-gradient`
+/// without a scaler, `endless-overflow` with one whose scale cannot come down further. Waits for the device.
 UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t samples_on_all_ranks,
                                OptimizerAdapter& optimizer, WeightAverage* average,
-                               std::optional<double> max_grad_norm);
+                               std::optional<double> max_grad_norm, LossScaler* scaler = nullptr);
 
 }  // namespace lockstep

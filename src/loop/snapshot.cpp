@@ -50,9 +50,18 @@ void compare_tensors(const std::string& what, const NamedTensors& saved, const N
     problems.push_back(message::problem_left_over_tensor(what, left.first));
 }
 
+/// What the course of the loss scale depends on; its initial value is in the state.
+json loss_scaler_settings(const AcceleratorOptions& options) {
+  if (options.precision != Precision::fp16_mixed) return nullptr;
+  const auto settings = options.loss_scaler.value_or(LossScalerOptions{});
+  return {{"growth_factor", settings.growth_factor},
+          {"backoff_factor", settings.backoff_factor},
+          {"growth_interval", settings.growth_interval}};
+}
+
 /// Settings without which a run cannot be continued, and those that only cost exact bits.
 void compare_fingerprints(const json& saved, const json& own, Problems& problems, Problems& warnings) {
-  for (const auto* name : {"world_size", "precision", "gradient_accumulation_steps", "seed"}) {
+  for (const auto* name : {"world_size", "precision", "loss_scaler", "gradient_accumulation_steps", "seed"}) {
     if (saved.at(name) != own.at(name)) {
       problems.push_back(message::problem_setting(name, saved.at(name).dump(), own.at(name).dump()));
     }
@@ -146,6 +155,11 @@ double RateSchedule::factor(const TrainState& state) const {
   return schedule->factor((every.unit == Interval::Unit::step ? state.step : state.epoch) / every.every);
 }
 
+std::optional<LossScaler> new_loss_scaler(const AcceleratorOptions& options) {
+  if (options.precision != Precision::fp16_mixed) return {};
+  return LossScaler(options.loss_scaler.value_or(LossScalerOptions{}));
+}
+
 json fingerprint(const Live& live) {
   const auto& source = live.source;
   const auto& options = live.accelerator.options();
@@ -156,6 +170,7 @@ json fingerprint(const Live& live) {
           {"device", c10::DeviceTypeName(live.accelerator.device().type(), true)},
           {"world_size", live.accelerator.world_size()},
           {"precision", to_string(options.precision)},
+          {"loss_scaler", loss_scaler_settings(options)},
           {"gradient_accumulation_steps", options.gradient_accumulation_steps},
           {"seed", options.seed},
           {"data",
@@ -179,6 +194,9 @@ Checkpoint take_checkpoint(const Live& live, Progress& progress, const json& con
       {"evaluation_pending", progress.pending},
       {"monitor", progress.monitor ? to_json(*progress.monitor) : json(nullptr)},
       {"schedule", describe(progress.rates)},
+      {"loss_scaler", progress.loss_scaler ? json{{"scale", progress.loss_scaler->scale()},
+                                                  {"growth_tracker", progress.loss_scaler->growth_tracker()}}
+                                           : json(nullptr)},
       {"optimizer", std::move(optimizer.description)},
       {"ema", live.average ? json{{"decay", live.average->decay()}, {"started", live.average->started()}}
                            : json(nullptr)},
@@ -223,6 +241,11 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
     progress.pending = manifest.at("evaluation_pending").get<std::set<std::string>>();
     if (const json& monitor = manifest.at("monitor"); !monitor.is_null()) {
       progress.monitor = read_json<Monitor>(monitor, json::json_pointer("/monitor"));
+    }
+    progress.loss_scaler = new_loss_scaler(live.accelerator.options());
+    if (const json& scaler = manifest.at("loss_scaler"); progress.loss_scaler && !scaler.is_null()) {
+      progress.loss_scaler->restore(scaler.at("scale").get<double>(),
+                                    scaler.at("growth_tracker").get<std::int64_t>());
     }
     for (const auto& [name, tensor] : checkpoint.rank) {
       if (!name.starts_with(log_prefix)) continue;

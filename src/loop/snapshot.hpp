@@ -15,6 +15,7 @@
 #include "lockstep/config/schedule.hpp"
 #include "lockstep/config/train_state.hpp"
 #include "lockstep/data/batch_source.hpp"
+#include "lockstep/optim/loss_scaler.hpp"
 #include "lockstep/optim/weight_average.hpp"
 #include "lockstep/loop/registered_state.hpp"
 #include "lockstep/ranks/accelerator.hpp"
@@ -44,6 +45,7 @@ struct Progress {
   std::set<std::string> pending;    ///< sets that were due and left out because of a stop
   std::optional<Monitor> monitor;   ///< the last one that judged
   RateSchedule rates;
+  std::optional<LossScaler> loss_scaler;  ///< of fp16_mixed
   MetricTotals log_totals;  ///< since the last training log line
 };
 
@@ -56,6 +58,9 @@ struct Live {
   SourceFacts source;  ///< with the batches of an epoch after limit_train_batches
   const std::vector<RegisteredState>& registered;
 };
+
+/// What a run of these options begins with; nothing unless the precision is fp16_mixed.
+std::optional<LossScaler> new_loss_scaler(const AcceleratorOptions& options);
 
 /// What decides whether a run can be continued exactly: data, batching, seeds, precision, versions, threads.
 nlohmann::json fingerprint(const Live& live);

@@ -83,6 +83,7 @@ struct TrainerCore::Impl {
     if (parts.ema_decay) average.emplace(*parts.ema_decay, averaged_tensors(parts.model, parts.average_buffers));
     for (const auto& buffer : modules.buffers()) buffers_before_window.push_back(at::empty_like(buffer));
     progress.run_id = new_run_id();
+    progress.loss_scaler = new_loss_scaler(parts.accelerator.options());
   }
 
   Live live() {
@@ -431,7 +432,7 @@ struct TrainerCore::Impl {
     if (!modules.buffers().empty()) at::_foreach_copy_(modules.buffers(), buffers_before_window);
   }
 
-  void log_training(double gradient_norm) {
+  void log_training(double gradient_norm, double loss_scale) {
     if (!parts.logger) return progress.log_totals.clear();
     std::vector<std::pair<std::string, double>> values;
     for (auto& [name, mean] : progress.log_totals.means()) values.emplace_back("train/" + name, mean);
@@ -440,6 +441,7 @@ struct TrainerCore::Impl {
       values.emplace_back(groups.size() == 1 ? "lr" : "lr/" + groups[i], optimizer.rate(i));
     }
     values.emplace_back("grad_norm", gradient_norm);
+    if (progress.loss_scaler) values.emplace_back("loss_scale", loss_scale);
     log("train", std::move(values), {});
     progress.log_totals.clear();
   }
@@ -645,7 +647,8 @@ AccumulationWindow& TrainerCore::open_window() {
   if (!run.buffers_before_window.empty()) at::_foreach_copy_(run.buffers_before_window, run.modules.buffers());
   return run.window.emplace(
       run.parts.accelerator.options().gradient_accumulation_steps, run.progress.loss_unit,
-      WindowPosition{.update = run.state().step + 1, .rank = run.parts.accelerator.rank()});
+      WindowPosition{.update = run.state().step + 1, .rank = run.parts.accelerator.rank()},
+      run.progress.loss_scaler ? run.progress.loss_scaler->scale() : 1.0);
 }
 
 void TrainerCore::close_window(bool epoch_ended) {
@@ -657,7 +660,7 @@ void TrainerCore::close_window(bool epoch_ended) {
   if (!run.writes_rates_itself()) run.optimizer.set_rates(progress.rates.factor(state));
   const UpdateOutcome outcome =
       optimizer_update(*run.window, agreed.samples, run.optimizer, run.average ? &*run.average : nullptr,
-                       run.config.max_grad_norm);
+                       run.config.max_grad_norm, progress.loss_scaler ? &*progress.loss_scaler : nullptr);
   const bool updated = outcome.result == UpdateResult::applied;
   if (!updated) run.put_buffers_back();
 
@@ -672,10 +675,15 @@ void TrainerCore::close_window(bool epoch_ended) {
     ++state.epoch;
     state.next_batch = 0;
   }
+  const double loss_scale = run.window->loss_scale();
   run.window.reset();
 
-  if (!updated) run.log("skip", {}, "the window held no samples");
-  if (updated && state.step % run.config.log_every == 0) run.log_training(outcome.gradient_norm);
+  if (outcome.result == UpdateResult::skipped_empty) run.log("skip", {}, "the window held no samples");
+  if (outcome.result == UpdateResult::skipped_overflow) {
+    run.log("skip", {{"loss_scale", loss_scale}},
+            message::overflow_skipped(loss_scale, progress.loss_scaler->scale()));
+  }
+  if (updated && state.step % run.config.log_every == 0) run.log_training(outcome.gradient_norm, loss_scale);
   if (updated && run.parts.logger) run.parts.logger->progress(state.step);
   if (run.torch_schedule && run.torch_schedule_every.due(state.step, updated, state.epoch, epoch_ended)) {
     run.torch_schedule->step();

@@ -17,6 +17,20 @@ namespace {
 /// thread before. So one is taken here.
 void settle_vector_mathematics() { (void)at::sqrt(at::ones({16})); }
 
+std::vector<std::string> mistakes(const AcceleratorOptions& options) {
+  std::vector<std::string> found;
+  if (options.gradient_accumulation_steps < 1) {
+    found.push_back(message::problem_accumulation(options.gradient_accumulation_steps));
+  }
+  if (options.loss_scaler) {
+    if (options.precision != Precision::fp16_mixed) {
+      found.push_back(message::problem_loss_scaler(to_string(options.precision)));
+    }
+    for (auto& problem : problems(*options.loss_scaler)) found.push_back(std::move(problem));
+  }
+  return found;
+}
+
 }  // namespace
 
 void read(Settings& settings, const std::string& key, AcceleratorOptions& options) {
@@ -34,9 +48,7 @@ void read(Settings& settings, const std::string& key, AcceleratorOptions& option
 
 Accelerator::Accelerator(AcceleratorOptions options)
     : options_(options), collectives_(std::make_shared<SingleProcess>()) {
-  if (options_.gradient_accumulation_steps < 1) {
-    throw message::invalid_settings({message::problem_accumulation(options_.gradient_accumulation_steps)});
-  }
+  if (const auto found = mistakes(options_); !found.empty()) throw message::invalid_settings(found);
   const bool cuda = torch::cuda::is_available();
   if (!options_.device) options_.device = cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   if (options_.device->is_cuda()) {
@@ -45,6 +57,7 @@ Accelerator::Accelerator(AcceleratorOptions options)
     }
     if (!options_.device->has_index()) options_.device = at::Device(at::kCUDA, 0);
   }
+  backend_ = std::make_shared<const BackendScope>(options_.backend);
   settle_vector_mathematics();
   at::manual_seed(options_.seed);
 }

@@ -34,6 +34,32 @@ inline std::vector<std::int64_t> up_to(std::int64_t last) {
 
 inline Interval every_steps(std::int64_t every) { return {.every = every, .unit = Interval::Unit::step}; }
 
+inline constexpr Precision precisions[] = {Precision::fp32, Precision::fp64, Precision::bf16_mixed,
+                                           Precision::fp16_mixed};
+
+/// A case in another precision.
+template <class C>
+struct In : C {
+  explicit In(Precision precision) : precision(precision) {}
+
+  CaseSettings settings() const {
+    auto settings = C::settings();
+    settings.accelerator.precision = precision;
+    return settings;
+  }
+
+  Precision precision;
+};
+
+/// Whether `check`, called as check(case), holds for the case in every precision.
+template <class C>
+void check_in_every_precision(auto check) {
+  for (const auto precision : precisions) {
+    CATCH_CAPTURE(to_string(precision));
+    CATCH_CHECK(check(In<C>(precision)).difference == "");
+  }
+}
+
 /// Targets 1, 2, 3, 4, 10: with rate 1 every update sets the weight to the mean of its window's targets.
 struct Follow {
   CaseSettings settings() const {

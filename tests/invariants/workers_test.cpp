@@ -4,7 +4,7 @@ namespace lockstep::test {
 namespace {
 
 CATCH_TEMPLATE_TEST_CASE("the number of loader threads changes no bit", "", Follow, Ledger, Mlp, Cnn) {
-  CATCH_CHECK(testing::check_workers(TestType()).difference == "");
+  check_in_every_precision<TestType>([](const auto& c) { return testing::check_workers(c); });
 }
 
 /// Draws its noise from a generator of the calling thread's, as a random transform without a seed would.

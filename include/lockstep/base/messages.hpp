@@ -40,6 +40,7 @@ std::string problem_weight_decay(double value);
 std::string problem_ema_decay(double value);
 std::string problem_lr(double value);
 std::string problem_accumulation(std::int64_t value);
+std::string problem_loss_scaler(const std::string& precision);
 ConfigError no_trainable_parameter();
 ConfigError foreign_parameter(std::size_t group, const std::vector<std::int64_t>& shape);
 ConfigError duplicate_parameter(const std::string& name, std::size_t first_group, std::size_t second_group);
@@ -89,6 +90,8 @@ std::string events_were_lost(const std::string& sink, std::int64_t count);
 // ---- loop ----
 StepError missing_num_samples();
 StepError negative_num_samples(std::int64_t value);
+StepError num_samples_not_integer(const std::string& type);
+StepError num_samples_not_scalar(std::int64_t elements);
 StepError undefined_loss();
 StepError loss_not_scalar(const std::vector<std::int64_t>& shape);
 StepError loss_not_floating(const std::string& type);
@@ -96,9 +99,15 @@ StepError loss_without_gradient();
 StepError reserved_metric_name(const std::string& name);
 StepError negative_metric_count(const std::string& name, std::int64_t count);
 StepError metric_not_scalar(const std::string& name, std::int64_t elements);
+StepError metric_count_not_scalar(const std::string& name, std::int64_t elements);
+StepError metric_count_not_integer(const std::string& name, const std::string& type);
 /// `update` and `microbatch` count from 1.
 NonFiniteError non_finite_loss(double value, std::int64_t update, std::int64_t microbatch, int rank);
 NonFiniteError non_finite_gradient(const std::vector<std::string>& parameters, std::int64_t update, int rank);
+NonFiniteError endless_overflow(const std::vector<std::string>& parameters, double loss_scale,
+                                std::int64_t update, int rank);
+/// Of a `skip` event, not an error.
+std::string overflow_skipped(double loss_scale, double next_loss_scale);
 DataError empty_source(std::int64_t epoch, std::int64_t batch);
 DataError empty_evaluation_set(const std::string& name);
 ConfigError unknown_length();

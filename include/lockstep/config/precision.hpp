@@ -16,6 +16,7 @@ std::string to_string(Precision precision);
 
 /// The dynamic loss scale of fp16_mixed, with the defaults of torch.amp.GradScaler.
 struct LossScalerOptions {
+  /// From smallest_loss_scale up.
   double initial_scale = 65536;
   /// After growth_interval updates in a row without overflow the scale is multiplied by it.
   double growth_factor = 2;
@@ -25,6 +26,10 @@ struct LossScalerOptions {
 
   bool operator==(const LossScalerOptions&) const = default;
 };
+
+/// An overflow here ends the run instead of lowering the scale: gradients that overflow fp16 even so are
+/// above 1e9, or are not finite at any scale.
+inline constexpr double smallest_loss_scale = 0x1p-14;
 
 /// Every mistake in the settings, each a sentence with its remedy; empty if there is none.
 std::vector<std::string> problems(const LossScalerOptions& options);

@@ -37,7 +37,7 @@ struct Placement {
 ///     }
 ///     }
 ///
-/// Waits for the device only where the source is not in pinned memory.
+/// Copies to CUDA go through pinned memory and are not waited for.
 template <class Batch>
 [[nodiscard]] Batch place(const Batch& batch, const Placement& placement);
 

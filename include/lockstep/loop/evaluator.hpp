@@ -121,7 +121,7 @@ class Evaluator : public ModelEvaluator<typename detail::StepSignature<Step>::Mo
       for (const auto& name : request.sets) {
         detail::SetTotals totals;
         sets_.at(name).for_each(request.limit_batches, [&](const Batch& batch) {
-          totals.add(step_(model, place(batch, accelerator_.placement())));
+          totals.add(detail::call_step(step_, model, batch, accelerator_));
         });
         results[name] = totals.means(name);
       }

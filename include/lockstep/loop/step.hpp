@@ -9,9 +9,13 @@
 
 #include <concepts>
 #include <memory>
+#include <optional>
 #include <type_traits>
 
+#include "lockstep/data/batch.hpp"
 #include "lockstep/data/batch_source.hpp"
+#include "lockstep/ranks/accelerator.hpp"
+#include "lockstep/tensors/autocast.hpp"
 #include "lockstep/tensors/step_output.hpp"
 
 namespace torch::nn {
@@ -101,6 +105,21 @@ struct ModuleOf<std::shared_ptr<T>> : ModuleOf<T> {};
 template <class T>
   requires requires { typename T::ContainedType; }
 struct ModuleOf<T> : ModuleOf<typename T::ContainedType> {};
+
+}  // namespace detail
+
+namespace detail {
+
+/// Runs the Step on a batch where the model is, under autocast if the precision is mixed.
+template <class Step, class Model, class Batch>
+StepOutput call_step(Step& step, Model& model, const Batch& batch, const Accelerator& accelerator) {
+  const Batch placed = place(batch, accelerator.placement());
+  std::optional<AutocastScope> autocast;
+  if (const auto type = autocast_type(accelerator.options().precision)) {
+    autocast.emplace(accelerator.device().type(), *type);
+  }
+  return step(model, placed);
+}
 
 }  // namespace detail
 

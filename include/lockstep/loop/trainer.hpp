@@ -137,7 +137,8 @@ class Trainer {
         while (!core_.finished() && batches.more()) {
           AccumulationWindow& window = core_.open_window();
           while (!window.full() && batches.more()) {
-            if constexpr (Checked::value) window.add(step_(*model_, place(batches.next(), accelerator_.placement())));
+            if constexpr (Checked::value)
+              window.add(detail::call_step(step_, *model_, batches.next(), accelerator_));
           }
           core_.close_window(!batches.more());
         }

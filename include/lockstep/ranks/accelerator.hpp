@@ -10,6 +10,7 @@
 
 #include "lockstep/data/batch.hpp"
 #include "lockstep/ranks/collectives.hpp"
+#include "lockstep/tensors/backend_scope.hpp"
 #include "lockstep/tensors/precision.hpp"
 
 namespace lockstep {
@@ -24,6 +25,10 @@ struct AcceleratorOptions {
   std::uint64_t seed = 0;
   /// Unset: CUDA where it is available, else the CPU.
   std::optional<at::Device> device = {};
+  /// Of fp16_mixed alone, which scales losses with the defaults without it.
+  std::optional<LossScalerOptions> loss_scaler = {};
+  /// Torch's process-wide switches, for as long as the Accelerator lives.
+  BackendSettings backend = {};
 };
 
 /// Fills `options` from the section `key`, as Settings::read() does; a device is text, "cuda:1".
@@ -47,6 +52,7 @@ class Accelerator {
  private:
   AcceleratorOptions options_;
   std::shared_ptr<Collectives> collectives_;
+  std::shared_ptr<const BackendScope> backend_;
 };
 
 }  // namespace lockstep

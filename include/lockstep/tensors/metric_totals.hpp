@@ -18,12 +18,14 @@ class MetricTotals {
     std::string name;
     double sum = 0;
     std::int64_t count = 0;
-    at::Tensor device_sum;  ///< what is not yet on the host: a double scalar, or undefined
+    at::Tensor device_sum = {};    ///< what is not yet on the host: a double scalar, or undefined
+    at::Tensor device_count = {};  ///< the same of the count: a 64-bit integer
   };
 
-  /// Adds one microbatch: its loss as `loss_value` times its samples, and its metrics. Tensors that live on the CPU are
-  /// read at once, others are summed where they are. Errors: StepError `invalid-metric`.
-  void add(double loss_value, const StepOutput& output);
+  /// Adds one microbatch: its mean loss times its samples, and its metrics. Tensors that live on the CPU are
+  /// read at once, others are summed where they are, a negative count among them unnoticed. Errors: StepError
+  /// `invalid-metric`.
+  void add(double loss, std::int64_t samples, const Metrics& metrics);
 
   void add(std::string_view name, double sum, std::int64_t count);
   void merge(const MetricTotals& other);

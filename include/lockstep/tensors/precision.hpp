@@ -3,6 +3,8 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <optional>
+
 #include "lockstep/config/precision.hpp"
 
 namespace lockstep {
@@ -10,6 +12,18 @@ namespace lockstep {
 /// The floating-point type of parameters, buffers and batches.
 [[nodiscard]] constexpr at::ScalarType floating_type(Precision precision) {
   return precision == Precision::fp64 ? at::ScalarType::Double : at::ScalarType::Float;
+}
+
+/// The half type that the Step runs under autocast with; nothing in the precisions that are not mixed.
+[[nodiscard]] constexpr std::optional<at::ScalarType> autocast_type(Precision precision) {
+  switch (precision) {
+    case Precision::bf16_mixed:
+      return at::ScalarType::BFloat16;
+    case Precision::fp16_mixed:
+      return at::ScalarType::Half;
+    default:
+      return std::nullopt;
+  }
 }
 
 }  // namespace lockstep

@@ -12,15 +12,34 @@
 
 namespace lockstep {
 
+/// How many samples a mean is the mean of. Any integer converts to it, and so does a tensor that holds one,
+/// on any device: counting tokens there then costs no wait of its own.
+class SampleCount {
+ public:
+  SampleCount() = default;
+  template <std::integral Integer>
+  SampleCount(Integer count) : number_(static_cast<std::int64_t>(count)) {}
+  SampleCount(at::Tensor count) : tensor_(std::move(count)) {}
+
+  /// Negative: it was given as a tensor, or not at all.
+  [[nodiscard]] std::int64_t number() const { return number_; }
+  /// Undefined: it was given as a number, or not at all.
+  [[nodiscard]] const at::Tensor& tensor() const { return tensor_; }
+
+ private:
+  std::int64_t number_ = -1;
+  at::Tensor tensor_;
+};
+
 /// A metric as numerator and denominator, so that means over batches of any size are exact.
 struct MeanMetric {
   /// `sum`: a tensor of one element, on any device, with or without a graph (it is detached).
-  MeanMetric(at::Tensor sum, std::int64_t count) : sum(std::move(sum)), count(count) {}
-  MeanMetric(double sum, std::int64_t count) : number(sum), count(count) {}
+  MeanMetric(at::Tensor sum, SampleCount count) : sum(std::move(sum)), count(std::move(count)) {}
+  MeanMetric(double sum, SampleCount count) : number(sum), count(std::move(count)) {}
 
-  at::Tensor sum;      ///< undefined when the sum was given as a number
-  double number = 0;   ///< the sum when it was given as a number
-  std::int64_t count;  ///< what the sum is divided by; not negative
+  at::Tensor sum;     ///< undefined when the sum was given as a number
+  double number = 0;  ///< the sum when it was given as a number
+  SampleCount count;  ///< what the sum is divided by; not negative
 };
 
 /// Named metrics in a fixed order. The name `loss` is taken by the loss itself.
@@ -39,20 +58,6 @@ class Metrics {
 
  private:
   std::vector<Entry> entries_;
-};
-
-/// How many samples a mean loss is the mean of. Any integer converts to it.
-class SampleCount {
- public:
-  SampleCount() = default;
-  template <std::integral Integer>
-  SampleCount(Integer count) : count_(static_cast<std::int64_t>(count)) {}
-
-  /// Negative: it was not given.
-  [[nodiscard]] std::int64_t value() const { return count_; }
-
- private:
-  std::int64_t count_ = -1;
 };
 
 /// The result of one Step.

@@ -37,7 +37,7 @@ NamedTensors train_by_hand(const C& c, const CaseSettings& settings) {
         optimizer->param_groups()[i].options().set_lr(base_rates[i] * factor);
       }
       optimizer->zero_grad();
-      step(*model, place(batches.next(), accelerator.placement())).loss.backward();
+      lockstep::detail::call_step(step, *model, batches.next(), accelerator).loss.backward();
       if (config.max_grad_norm) torch::nn::utils::clip_grad_norm_(model->parameters(), *config.max_grad_norm);
       optimizer->step();
     }
@@ -49,7 +49,8 @@ NamedTensors train_by_hand(const C& c, const CaseSettings& settings) {
 
 /// Of check_accumulate().
 struct AccumulateOptions {
-  /// Double precision keeps rounding far below any real mistake; the Step must work in it.
+  /// Double precision keeps rounding far below any real mistake; the Step must work in it. fp16_mixed
+  /// compares a scaled loss with one that is not: 128 times, unless the case sets a loss scaler.
   Precision precision = Precision::fp64;
   /// Of the distance that the parameter has moved since the start, by their largest elements.
   double tolerance = 1e-6;
@@ -63,6 +64,9 @@ template <Case C>
 [[nodiscard]] Finding check_accumulate(const C& c, const AccumulateOptions& options = {}) {
   auto settings = detail::plain_settings(c);
   settings.accelerator.precision = options.precision;
+  auto& loss_scaler = settings.accelerator.loss_scaler;
+  if (options.precision != Precision::fp16_mixed) loss_scaler = {};
+  if (options.precision == Precision::fp16_mixed && !loss_scaler) loss_scaler = {{.initial_scale = 128}};
   settings.loader.drop_last = false;  // else the two would leave out different samples
   for (const std::int64_t count : {1, 2, 3}) {
     settings.accelerator.gradient_accumulation_steps = count;

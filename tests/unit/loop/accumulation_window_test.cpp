@@ -54,11 +54,41 @@ CATCH_TEST_CASE("a microbatch of the unit's size is not multiplied at all") {
   CATCH_CHECK(w.grad().item<double>() == 0.1);
 }
 
+CATCH_TEST_CASE("a loss scale goes into every gradient, in one multiplication with the weight") {
+  const auto w = weight();
+  AccumulationWindow scaled(3, 3, {}, /*loss_scale=*/1024);
+  scaled.add({.loss = w, .num_samples = 3});
+  CATCH_CHECK(w.grad().item<double>() == 1024);
+  scaled.add({.loss = w, .num_samples = 1});
+  CATCH_CHECK(w.grad().item<double>() == 1024 + 1024 * (1 / 3.0));
+  auto totals = scaled.totals();
+  CATCH_CHECK(totals.means() == Means{{"loss", 2.0}});
+}
+
+CATCH_TEST_CASE("num_samples may be an integer tensor, such as a count of tokens") {
+  const auto w = weight();
+  auto counted = window(3);
+  counted.add({.loss = w * 1, .num_samples = torch::tensor({1, 0, 1}).ne(0).sum()});
+  counted.add({.loss = w.view({1, 1}) * 10, .num_samples = torch::tensor({3}, torch::kInt)});
+  counted.add({.loss = w * std::numeric_limits<double>::quiet_NaN(), .num_samples = torch::tensor(0)});
+  CATCH_CHECK(w.grad().item<double>() == 1.0 + 10 * 3 / 2.0);
+  CATCH_CHECK(counted.samples() == 5);
+  auto totals = counted.totals();
+  CATCH_CHECK(totals.means() == Means{{"loss", (2 * 2.0 + 3 * 20.0) / 5}});
+}
+
+CATCH_TEST_CASE("a count read with the loss is exact beyond what single precision holds") {
+  const auto w = torch::tensor(0.5f, torch::requires_grad());
+  auto counted = window(1);
+  counted.add({.loss = w * 1, .num_samples = torch::tensor(16777217)});
+  CATCH_CHECK(counted.samples() == 16777217);
+}
+
 CATCH_TEST_CASE("a microbatch without samples fills the window and adds nothing, whatever its loss") {
   const auto w = weight();
   auto empty = window();
   empty.add({.loss = w * std::numeric_limits<double>::quiet_NaN(), .num_samples = 0});
-  empty.add({.loss = {}, .num_samples = 0, .metrics = {{"accuracy", MeanMetric(1.0, 1)}}});
+  empty.add({.loss = {}, .num_samples = torch::tensor(0), .metrics = {{"accuracy", MeanMetric(1.0, 1)}}});
   CATCH_CHECK_FALSE(w.grad().defined());
   CATCH_CHECK(empty.full());
   CATCH_CHECK(empty.samples() == 0);
@@ -80,6 +110,11 @@ CATCH_TEST_CASE("a Step that breaks its contract is told which rule, and the mic
   const auto id = [&](StepOutput output) { return test::thrown_id<StepError>([&] { broken.add(output); }); };
   CATCH_CHECK(id({.loss = w, .num_samples = {}}) == "missing-num-samples");
   CATCH_CHECK(id({.loss = w, .num_samples = -2}) == "negative-num-samples");
+  CATCH_CHECK(id({.loss = w, .num_samples = at::Tensor()}) == "missing-num-samples");
+  CATCH_CHECK(id({.loss = w, .num_samples = torch::tensor(-1)}) == "negative-num-samples");
+  CATCH_CHECK(id({.loss = w, .num_samples = torch::tensor(2.0)}) == "invalid-num-samples");
+  CATCH_CHECK(id({.loss = w, .num_samples = torch::tensor({1, 1})}) == "invalid-num-samples");
+  CATCH_CHECK(id({.loss = {}, .num_samples = torch::tensor(1)}) == "undefined-loss");
   CATCH_CHECK(id({.loss = {}, .num_samples = 1}) == "undefined-loss");
   CATCH_CHECK(id({.loss = w * torch::ones({2}), .num_samples = 1}) == "loss-not-scalar");
   CATCH_CHECK(id({.loss = torch::tensor(1), .num_samples = 1}) == "loss-not-floating");

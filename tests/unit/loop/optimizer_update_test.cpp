@@ -13,7 +13,8 @@ namespace {
 
 /// Parameters `a` and `b` (and more on request) with SGD of rate 1, and a window to put gradients into.
 struct Update {
-  explicit Update(std::int64_t count = 2, torch::optim::SGDOptions options = {1.0}) {
+  explicit Update(std::int64_t count = 2, torch::optim::SGDOptions options = {1.0}, double loss_scale = 1)
+      : window(8, 0, {.update = 4}, loss_scale) {
     for (std::int64_t i = 0; i < count; ++i) {
       parameters.emplace_back(std::string(1, static_cast<char>('a' + i)), torch::zeros({2}).requires_grad_());
     }
@@ -37,8 +38,9 @@ struct Update {
     window.add({.loss = loss, .num_samples = samples});
   }
 
-  UpdateOutcome run(std::optional<double> max_grad_norm = {}, WeightAverage* average = nullptr) {
-    return optimizer_update(window, window.samples(), *adapter, average, max_grad_norm);
+  UpdateOutcome run(std::optional<double> max_grad_norm = {}, WeightAverage* average = nullptr,
+                    LossScaler* scaler = nullptr) {
+    return optimizer_update(window, window.samples(), *adapter, average, max_grad_norm, scaler);
   }
 
   [[nodiscard]] float value(std::size_t parameter) const {
@@ -48,7 +50,7 @@ struct Update {
   NamedTensors parameters;
   std::optional<torch::optim::SGD> optimizer;
   std::optional<OptimizerAdapter> adapter;
-  AccumulationWindow window{8, 0, {.update = 4}};
+  AccumulationWindow window;
 };
 
 }  // namespace
@@ -166,4 +168,88 @@ CATCH_TEST_CASE("the average moves after the optimizer's step, from the weights 
   (void)update.run({}, &average);
   CATCH_CHECK(average.named()[0].second[0].item<float>() == -1.0f);
   CATCH_CHECK(average.named()[1].second[0].item<float>() == -2.0f);
+}
+
+namespace {
+
+/// A scaler, and an update whose window was opened with its scale.
+struct ScaledUpdate {
+  explicit ScaledUpdate(double scale, std::int64_t growth_interval = 2000)
+      : scaler({.initial_scale = scale, .growth_interval = growth_interval}),
+        update(2, torch::optim::SGDOptions(1).momentum(0.5).weight_decay(0.1), scale),
+        average(0.5, update.parameters) {}
+
+  UpdateOutcome run(std::optional<double> max_grad_norm = {}) {
+    return update.run(max_grad_norm, &average, &scaler);
+  }
+
+  LossScaler scaler;
+  Update update;
+  WeightAverage average;
+};
+
+}  // namespace
+
+CATCH_TEST_CASE("the loss scale is divided out before the norm is measured and clipped") {
+  ScaledUpdate scaled(1024);
+  scaled.update.add({3, 4}, 2);
+  scaled.update.add({3, 4}, 1);
+  CATCH_CHECK(scaled.update.parameters[0].second.grad()[0].item<float>() == 3 * 1024 * 1.5f);
+  const auto outcome = scaled.run(0.5);
+  const double norm = std::sqrt(2 * 9 + 2 * 16);
+  CATCH_CHECK(outcome.result == UpdateResult::applied);
+  CATCH_CHECK(outcome.gradient_norm == Approx(norm));
+  CATCH_CHECK(scaled.update.value(0) == Approx(-3 * 0.5 / norm).epsilon(1e-6));
+  CATCH_CHECK(scaled.scaler.scale() == 1024);
+  CATCH_CHECK(scaled.scaler.growth_tracker() == 1);
+}
+
+CATCH_TEST_CASE("an update may make the scale grow") {
+  ScaledUpdate scaled(1024, /*growth_interval=*/1);
+  scaled.update.add({1, 1}, 1);
+  CATCH_CHECK(scaled.run().result == UpdateResult::applied);
+  CATCH_CHECK(scaled.scaler.scale() == 2048);
+}
+
+CATCH_TEST_CASE("an overflow skips the update, lowers the scale and changes nothing else") {
+  using Limits = std::numeric_limits<float>;
+  const float bad = GENERATE(Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN());
+  ScaledUpdate scaled(1024);
+  scaled.update.add({1, bad}, 1);
+  CATCH_CHECK(scaled.run(1.0).result == UpdateResult::skipped_overflow);
+  CATCH_CHECK(scaled.scaler.scale() == 512);
+  CATCH_CHECK(scaled.scaler.growth_tracker() == 0);
+  CATCH_CHECK(scaled.update.value(0) == 0);
+  CATCH_CHECK(scaled.update.optimizer->state().empty());
+  CATCH_CHECK_FALSE(scaled.average.started());
+}
+
+CATCH_TEST_CASE(
+    "gradients that are finite, though their squares overflow, are no overflow of the loss scale") {
+  ScaledUpdate scaled(1024);
+  scaled.update.add({1e25f, 1e25f}, 1);
+  const auto outcome = scaled.run(2.0);
+  CATCH_CHECK(outcome.result == UpdateResult::applied);
+  CATCH_CHECK(outcome.gradient_norm == Approx(2e25).epsilon(1e-6));
+  CATCH_CHECK(scaled.update.value(1) == Approx(-1.0).epsilon(1e-6));
+  CATCH_CHECK(scaled.scaler.scale() == 1024);
+}
+
+CATCH_TEST_CASE("an overflow at the smallest loss scale is an error that leaves the scaler too as it was") {
+  ScaledUpdate scaled(smallest_loss_scale);
+  scaled.update.add({1, std::numeric_limits<float>::infinity()}, 1);
+  CATCH_CHECK_THROWS_AS(scaled.run(), NonFiniteError);
+  CATCH_CHECK_THROWS_WITH(scaled.run(), Contains("[endless-overflow]") &&
+                                            Contains("gradient of b overflows") &&
+                                            Contains("at update 4, rank 0") && Contains("6.1035"));
+  CATCH_CHECK(scaled.scaler.scale() == smallest_loss_scale);
+  CATCH_CHECK(scaled.update.value(0) == 0);
+}
+
+CATCH_TEST_CASE("a window without samples leaves the loss scale alone") {
+  ScaledUpdate scaled(1024, /*growth_interval=*/1);
+  scaled.update.window.add({.loss = {}, .num_samples = 0});
+  CATCH_CHECK(scaled.run().result == UpdateResult::skipped_empty);
+  CATCH_CHECK(scaled.scaler.scale() == 1024);
+  CATCH_CHECK(scaled.scaler.growth_tracker() == 0);
 }

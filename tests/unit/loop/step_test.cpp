@@ -58,9 +58,9 @@ CATCH_TEST_CASE("functions, objects, mutable and generic lambdas are Steps, also
   Derived derived;
   const Batch batch;
   Mutable counting;
-  CATCH_CHECK(function(net, batch).num_samples.value() < 0);
-  CATCH_CHECK(by_value(net, batch).num_samples.value() < 0);
-  CATCH_CHECK(counting(net, batch).num_samples.value() < 0);
-  CATCH_CHECK(Callable()(derived, batch).num_samples.value() < 0);
-  CATCH_CHECK(generic(net, batch).num_samples.value() < 0);
+  CATCH_CHECK(function(net, batch).num_samples.number() < 0);
+  CATCH_CHECK(by_value(net, batch).num_samples.number() < 0);
+  CATCH_CHECK(counting(net, batch).num_samples.number() < 0);
+  CATCH_CHECK(Callable()(derived, batch).num_samples.number() < 0);
+  CATCH_CHECK(generic(net, batch).num_samples.number() < 0);
 }

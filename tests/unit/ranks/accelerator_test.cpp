@@ -6,6 +6,7 @@
 #include "support/throws.hpp"
 
 using namespace lockstep;
+using Catch::Matchers::Contains;
 using test::thrown_id;
 
 CATCH_TEST_CASE("an Accelerator seeds Torch's generator") {
@@ -65,4 +66,32 @@ CATCH_TEST_CASE("a device that is none is a mistake among the others") {
                 std::string::npos);
     CATCH_CHECK(text.find("\"/accelerator/seed\" (from run.json) is -1") != std::string::npos);
   }
+}
+
+CATCH_TEST_CASE("settings of the loss scaler are refused where no loss is scaled, with every other mistake") {
+  CATCH_CHECK_NOTHROW(
+      Accelerator({.precision = Precision::fp16_mixed, .device = at::kCPU, .loss_scaler = {{}}}));
+  try {
+    Accelerator({.precision = Precision::bf16_mixed,
+                 .gradient_accumulation_steps = 0,
+                 .device = at::kCPU,
+                 .loss_scaler = {{.growth_interval = 0}}});
+    CATCH_FAIL("nothing was thrown");
+  } catch (const ConfigError& error) {
+    CATCH_CHECK_THAT(error.what(), Contains("gradient_accumulation_steps is 0") &&
+                                       Contains("loss_scaler is set but the precision is bf16-mixed") &&
+                                       Contains("loss_scaler.growth_interval is 0"));
+  }
+}
+
+CATCH_TEST_CASE("Torch's switches are an Accelerator's for as long as it, or a copy of it, lives") {
+  const bool before = at::globalContext().benchmarkCuDNN();
+  {
+    std::optional<Accelerator> first(
+        std::in_place, AcceleratorOptions{.device = at::kCPU, .backend = {.cudnn_benchmark = !before}});
+    const Accelerator copy = *first;
+    first.reset();
+    CATCH_CHECK(at::globalContext().benchmarkCuDNN() == !before);
+  }
+  CATCH_CHECK(at::globalContext().benchmarkCuDNN() == before);
 }

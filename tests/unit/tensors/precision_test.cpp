@@ -10,3 +10,10 @@ CATCH_TEST_CASE("a precision names the floating-point type of parameters, which 
   CATCH_CHECK(floating_type(Precision::bf16_mixed) == torch::kFloat);
   CATCH_CHECK(floating_type(Precision::fp16_mixed) == torch::kFloat);
 }
+
+CATCH_TEST_CASE("only the mixed precisions have a type for autocast") {
+  CATCH_CHECK_FALSE(autocast_type(Precision::fp32));
+  CATCH_CHECK_FALSE(autocast_type(Precision::fp64));
+  CATCH_CHECK(autocast_type(Precision::bf16_mixed) == torch::kBFloat16);
+  CATCH_CHECK(autocast_type(Precision::fp16_mixed) == torch::kHalf);
+}
