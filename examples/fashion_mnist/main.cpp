@@ -60,7 +60,8 @@ int run(const Options& options) {
 
   const std::int64_t planned = trainer.planned_steps(options.train);
   trainer.set_scheduler(
-      options.schedule.value_or(ls::WarmupDecay{.total_steps = planned, .warmup_steps = planned / 20}));
+      options.schedule.value_or(ls::WarmupDecay{.total_steps = planned, .warmup_steps = planned / 20}),
+      options.schedule_every);
 
   ls::StopRequest stop;
   const auto train = [&] {

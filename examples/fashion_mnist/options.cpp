@@ -86,6 +86,7 @@ CommandLine read_settings(ls::Settings& settings) {
   settings.read("trainer.ema_decay", options.ema_decay);
   settings.read("train", options.train);
   settings.read("schedule", options.schedule);
+  settings.read("schedule_every", options.schedule_every);
   settings.finish();
   return {options, settings.resolved()};
 }

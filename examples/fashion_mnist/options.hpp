@@ -33,6 +33,8 @@ struct Options {
       .monitor = lockstep::Monitor("validation/loss")};
   /// Unset: WarmupDecay over the planned updates, the first twentieth of them warm-up.
   std::optional<lockstep::Schedule> schedule = {};
+  /// What the schedule counts; unset: updates.
+  std::optional<lockstep::Interval> schedule_every = {};
 };
 
 struct CommandLine {
