@@ -1,8 +1,11 @@
 #include "options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <lockstep/base/error.hpp>
 #include <lockstep/config/settings.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 namespace ls = lockstep;
@@ -19,14 +22,21 @@ struct Assignment {
 /// Flags that are keys of the settings by another name.
 class KeyFlags {
  public:
-  explicit KeyFlags(CLI::App& app) : app_(app) {}
+  /// `defaults` as JSON, for the help.
+  KeyFlags(CLI::App& app, const std::string& defaults)
+      : app_(app), defaults_(nlohmann::json::parse(defaults)) {}
 
   void add(const std::string& flag, const std::vector<std::string>& keys, const std::string& type,
            const std::string& help) {
     const auto note = [this, flag, keys](const std::string& text) {
       for (const auto& key : keys) given_.push_back({key, text, flag});
     };
-    app_.add_option_function<std::string>(flag, note, help + " (" + keys.front() + ")")->type_name(type);
+    auto* const option = app_.add_option_function<std::string>(flag, note, help + " (" + keys.front() + ")");
+    option->type_name(type);
+    std::string pointer = "/" + keys.front();
+    std::replace(pointer.begin(), pointer.end(), '.', '/');
+    const auto& value = defaults_.at(nlohmann::json::json_pointer(pointer));
+    if (!value.is_null()) option->default_str(value.is_string() ? value.get<std::string>() : value.dump());
   }
 
   /// A flag without a value, which assigns `text`.
@@ -42,6 +52,7 @@ class KeyFlags {
 
  private:
   CLI::App& app_;
+  nlohmann::json defaults_;
   std::vector<Assignment> given_;
 };
 
@@ -97,15 +108,19 @@ CommandLine read_command_line(CLI::App& app, int argc, const char* const* argv) 
   std::vector<std::string> files;
   std::vector<std::string> assignments;
   app.add_option("--config", files, "Settings as JSON; a later file wins over an earlier one")
-      ->type_name("FILE");
-  KeyFlags flags(app);
+
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  ls::Settings no_layer;
+  KeyFlags flags(app, read_settings(no_layer).settings);
   add_flags(flags);
   app.add_option("--set", assignments, "Any setting by its key, as in --set train.log_every=50")
-      ->type_name("KEY=VALUE");
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
   app.footer(
-      "A setting comes from --set, else from its flag, else from the environment "
-      "(LOCKSTEP_TRAIN__MAX_STEPS=500), else "
-      "from --config, else it is the default. Keys in parentheses; docs/configuration.md lists all.");
+      "A setting comes from --set, else from its flag, else from the environment\n"
+      "(LOCKSTEP_TRAIN__MAX_STEPS=500), else from --config, else it is the default.\n"
+      "Each flag's key is in parentheses; docs/configuration.md lists all keys.");
   app.parse(argc, argv);
   try {
     ls::Settings settings;

@@ -70,6 +70,17 @@ CATCH_TEST_CASE("each flag reaches its setting") {
   CATCH_REQUIRE(options.quiet);
 }
 
+CATCH_TEST_CASE("the help names each flag's key and default") {
+  CLI::App app;
+  const char* const arguments[] = {"fashion_mnist", "--help"};
+  CATCH_REQUIRE_THROWS_AS(read_command_line(app, 2, arguments), CLI::CallForHelp);
+  const std::string help = app.help();
+  CATCH_CAPTURE(help);
+  CATCH_REQUIRE(contains(help, "--batch-size N"));
+  CATCH_REQUIRE(contains(help, "(loader.batch_size)"));
+  CATCH_REQUIRE(contains(help, "100 steps"));
+}
+
 CATCH_TEST_CASE("no evaluation means no monitor either") {
   const Options options = parse({"--no-evaluate"}).options;
   CATCH_REQUIRE_FALSE(options.train.evaluate_every.has_value());

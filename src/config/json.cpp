@@ -113,7 +113,6 @@ LOCKSTEP_JSON(Precision)
 LOCKSTEP_JSON(Schedule)
 LOCKSTEP_JSON(TrainConfig)
 LOCKSTEP_JSON(TrainState)
-LOCKSTEP_JSON(WarmupDecay)
 #undef LOCKSTEP_JSON
 
 std::string non_finite_name(double value) {

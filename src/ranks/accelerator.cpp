@@ -37,6 +37,11 @@ void read(Settings& settings, const std::string& key, AcceleratorOptions& option
   settings.read(key + ".precision", options.precision);
   settings.read(key + ".gradient_accumulation_steps", options.gradient_accumulation_steps);
   settings.read(key + ".seed", options.seed);
+  settings.read(key + ".loss_scaler", options.loss_scaler);
+  settings.read(key + ".backend.tf32", options.backend.tf32);
+  settings.read(key + ".backend.deterministic_algorithms", options.backend.deterministic_algorithms);
+  settings.read(key + ".backend.cudnn_benchmark", options.backend.cudnn_benchmark);
+  settings.read(key + ".backend.anomaly_detection", options.backend.anomaly_detection);
   auto device = options.device ? std::optional(options.device->str()) : std::nullopt;
   settings.read(key + ".device", device);
   try {

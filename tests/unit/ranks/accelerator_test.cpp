@@ -41,7 +41,9 @@ CATCH_TEST_CASE("an Accelerator that cannot be is refused") {
 
 CATCH_TEST_CASE("a section of settings fills an Accelerator's options") {
   Settings settings;
-  settings.merge(R"({"accelerator": {"precision": "fp64", "seed": 5, "device": "cuda:1"}})", "the test");
+  settings.merge(R"({"accelerator": {"precision": "fp64", "seed": 5, "device": "cuda:1",
+                     "loss_scaler": {"initial_scale": 1024}, "backend": {"tf32": true, "cudnn_benchmark": false}}})",
+                 "the test");
   AcceleratorOptions options{.gradient_accumulation_steps = 2};
   read(settings, "accelerator", options);
   settings.finish();
@@ -49,6 +51,10 @@ CATCH_TEST_CASE("a section of settings fills an Accelerator's options") {
   CATCH_CHECK(options.gradient_accumulation_steps == 2);
   CATCH_CHECK(options.seed == 5);
   CATCH_CHECK(options.device == at::Device(at::kCUDA, 1));
+  CATCH_CHECK(options.loss_scaler == LossScalerOptions{.initial_scale = 1024});
+  CATCH_CHECK(options.backend.tf32 == true);
+  CATCH_CHECK(options.backend.cudnn_benchmark == false);
+  CATCH_CHECK_FALSE(options.backend.anomaly_detection.has_value());
   CATCH_CHECK(settings.resolved().find("\"device\": \"cuda:1\"") != std::string::npos);
 }
 
