@@ -562,6 +562,10 @@ std::string problem_watched_raw(const std::string& who, const std::string& metri
       metric);
 }
 
+std::string problem_settings_text() {
+  return "TrainOptions::settings is no JSON: give the text of Settings::resolved(), or leave it out.";
+}
+
 std::string problem_plateau_interval() {
   return "a Plateau follows evaluations, so an interval would be ignored: leave it out and choose evaluate_every and "
          "patience.";

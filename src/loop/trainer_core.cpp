@@ -16,6 +16,7 @@
 #include "files/checkpoint_writer.hpp"
 #include "lockstep/base/messages.hpp"
 #include "lockstep/optim/parameter_groups.hpp"
+#include "loop/histograms.hpp"
 #include "loop/host_copy.hpp"
 #include "loop/optimizer_update.hpp"
 #include "loop/snapshot.hpp"
@@ -106,7 +107,7 @@ struct TrainerCore::Impl {
     }
   }
 
-  void log(const std::string& event, std::vector<std::pair<std::string, double>> values, std::string text) {
+  void log(const std::string& event, Values values, std::string text, std::vector<Histogram> histograms = {}) {
     if (!parts.logger) return;
     const auto& s = progress.state;
     parts.logger->log({.event = event,
@@ -114,7 +115,8 @@ struct TrainerCore::Impl {
                        .epoch = s.epoch,
                        .samples = s.samples,
                        .values = std::move(values),
-                       .text = std::move(text)});
+                       .text = std::move(text),
+                       .histograms = std::move(histograms)});
   }
 
   json resolved_config() const {
@@ -127,7 +129,8 @@ struct TrainerCore::Impl {
             {"schedule", progress.rates.schedule ? to_json(*progress.rates.schedule) : json(nullptr)},
             {"schedule_every", to_json(progress.rates.every)},
             {"ema_decay", average ? json(average->decay()) : json(nullptr)},
-            {"average_buffers", parts.average_buffers}};
+            {"average_buffers", parts.average_buffers},
+            {"settings", settings}};
   }
 
   // ---- settings ----
@@ -184,6 +187,7 @@ struct TrainerCore::Impl {
         found.push_back(message::problem_without_checkpoint_dir("resume_from = latest"));
       }
     }
+    if (!options.settings.empty() && !json::accept(options.settings)) found.push_back(message::problem_settings_text());
     if (options.keep_schedule && !((progress.rates.schedule || writes_rates_itself()) && options.resume_from)) {
       found.push_back(message::problem_keep_schedule());
     }
@@ -309,6 +313,7 @@ struct TrainerCore::Impl {
       const Checkpoint checkpoint = take_checkpoint(live(), progress, resolved_config(), metadata);
       progress.state = full;
       saved = Saved{position(), writer->save(checkpoint)};
+      lap(Activity::checkpoint);
       log("checkpoint", {}, saved->directory.string());
     }
     writer->name("last", saved->directory);
@@ -326,7 +331,8 @@ struct TrainerCore::Impl {
   /// The sets whose interval is over.
   Names due_sets(bool updated, bool epoch_ended) const {
     Names due;
-    for (const auto& set : all_sets()) {
+    if (!evaluates()) return due;
+    for (const auto& set : parts.evaluation->sets) {
       const auto& own = parts.evaluation->options.every;
       const auto found = own.find(set);
       const Interval& interval = found == own.end() ? *config.evaluate_every : found->second;
@@ -347,6 +353,7 @@ struct TrainerCore::Impl {
       append(values, "", parts.evaluation->run(request));
     }
     if (config.evaluate_raw) append(values, std::string(raw_prefix), parts.evaluation->run(request));
+    lap(Activity::evaluate);
     log("evaluate", values, {});
     return values;
   }
@@ -432,6 +439,21 @@ struct TrainerCore::Impl {
     if (!modules.buffers().empty()) at::_foreach_copy_(modules.buffers(), buffers_before_window);
   }
 
+  void lap(Activity activity) {
+    if (parts.logger) meter.lap(activity);
+  }
+
+  /// Of what the optimizer trains.
+  void log_histograms() {
+    if (!parts.logger) return;
+    std::vector<Histogram> histograms;
+    for (const auto& [name, parameter] : optimizer.parameters()) {
+      histograms.push_back(histogram("weights/" + name, parameter));
+      if (parameter.grad().defined()) histograms.push_back(histogram("gradients/" + name, parameter.grad()));
+    }
+    log("histograms", {}, {}, std::move(histograms));
+  }
+
   void log_training(double gradient_norm, double loss_scale) {
     if (!parts.logger) return progress.log_totals.clear();
     std::vector<std::pair<std::string, double>> values;
@@ -442,6 +464,7 @@ struct TrainerCore::Impl {
     }
     values.emplace_back("grad_norm", gradient_norm);
     if (progress.loss_scaler) values.emplace_back("loss_scale", loss_scale);
+    for (auto& value : meter.take(progress.state.step, progress.state.samples)) values.push_back(std::move(value));
     log("train", std::move(values), {});
     progress.log_totals.clear();
   }
@@ -486,7 +509,9 @@ struct TrainerCore::Impl {
   // Of the present or last train() call.
   TrainConfig config;
   json metadata;
+  json settings;
   StopRequest* stop = nullptr;
+  PerformanceMeter meter;
   std::unique_ptr<CheckpointWriter> writer;
   std::optional<std::string> stop_reason;
   std::optional<Saved> saved;
@@ -593,6 +618,7 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
     throw message::invalid_settings(found);
   run.config = config;
   run.metadata = options.metadata;
+  run.settings = options.settings.empty() ? json(nullptr) : json::parse(options.settings);
   run.stop = options.stop;
   run.stop_reason = {};
   run.resumed = false;
@@ -624,6 +650,7 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
          .seed = run.parts.accelerator.options().seed});
     run.log(run.state().batches > 0 || run.resumed ? "resume" : "start", {}, {});
   }
+  run.meter.start(run.state().step, run.state().samples);
   if (run.only_evaluates()) return;
   if (run.reason() == EndReason::none && run.writer) run.writer->remove_name("final");
   Names due = run.progress.pending;
@@ -633,6 +660,8 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
   });
   if (!due.empty() && !run.stop_reason) run.evaluate_and_save(due, /*checkpoint_due=*/false);
 }
+
+void TrainerCore::lap(Activity activity) { impl_->lap(activity); }
 
 bool TrainerCore::finished() const { return impl_->reason() != EndReason::none; }
 
@@ -683,6 +712,7 @@ void TrainerCore::close_window(bool epoch_ended) {
     run.log("skip", {{"loss_scale", loss_scale}},
             message::overflow_skipped(loss_scale, progress.loss_scaler->scale()));
   }
+  run.lap(Activity::update);
   if (updated && state.step % run.config.log_every == 0) run.log_training(outcome.gradient_norm, loss_scale);
   if (updated && run.parts.logger) run.parts.logger->progress(state.step);
   if (run.torch_schedule && run.torch_schedule_every.due(state.step, updated, state.epoch, epoch_ended)) {
@@ -692,6 +722,7 @@ void TrainerCore::close_window(bool epoch_ended) {
   const auto due = [&](const std::optional<Interval>& interval) {
     return interval && interval->due(state.step, updated, state.epoch, epoch_ended);
   };
+  if (due(run.config.log_histograms_every)) run.log_histograms();
   Names sets = run.due_sets(updated, epoch_ended);
   switch (run.reason()) {
     case EndReason::none:

@@ -121,6 +121,7 @@ std::string problem_watch_without_evaluation(const std::string& who, const std::
 std::string problem_watched_set(const std::string& who, const std::string& metric,
                                 const std::vector<std::string>& sets);
 std::string problem_watched_raw(const std::string& who, const std::string& metric);
+std::string problem_settings_text();
 std::string problem_plateau_interval();
 std::string problem_schedule_interval(std::int64_t every);
 std::string warning_torch_schedule();

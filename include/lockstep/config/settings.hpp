@@ -37,9 +37,10 @@ struct WithoutOptional<std::optional<T>> {
 
 /// What Settings::read() fills, by itself or as a std::optional, whose null leaves it unset.
 template <class T>
-concept Setting = detail::OneOf < typename detail::WithoutOptional<T>::Type,
-bool, int, std::int64_t, std::uint64_t, double, std::string, std::filesystem::path, BatchLimit,
-    DataLoaderOptions, Interval, LossScalerOptions, Monitor, Precision, Schedule, TrainConfig > ;
+concept Setting =
+    detail::OneOf<typename detail::WithoutOptional<T>::Type, bool, int, std::int64_t, std::uint64_t, double,
+                  std::string, std::filesystem::path, BatchLimit, DataLoaderOptions, Interval, LossScalerOptions,
+                  Monitor, Precision, Schedule, TrainConfig>;
 
 /// JSON in layers, read by keys such as "train" or "train.max_steps"; each layer wins over those added before
 /// it.

@@ -22,6 +22,9 @@ struct TrainConfig {
   std::optional<BatchLimit> limit_train_batches = {};
   /// Updates between two training log lines.
   std::int64_t log_every = 10;
+  /// Log how weights and their gradients are distributed (`weights/<name>`, `gradients/<name>`; the gradient as the
+  /// optimizer got it), at updates or ends of epochs. Reads all of them to the host. Unset: never.
+  std::optional<Interval> log_histograms_every = {};
   /// Unset: no evaluation at all. Sets with an interval of their own (EvaluatorOptions::every) follow that.
   std::optional<Interval> evaluate_every = Interval{.every = 1, .unit = Interval::Unit::epoch};
   /// Evaluate once before the run's first update too; the monitor judges it like any other.

@@ -20,6 +20,9 @@ struct TrainOptions {
   StopRequest* stop = nullptr;
   /// Kept in every checkpoint's manifest.json as it is.
   std::map<std::string, std::string> metadata = {};
+  /// The program's own settings as JSON text, Settings::resolved() say; kept beside the Trainer's in config.json and in
+  /// every checkpoint.
+  std::string settings = {};
   /// On resume take the schedule given to set_scheduler(), not the checkpoint's; a Plateau begins anew.
   bool keep_schedule = false;
 };

@@ -137,8 +137,10 @@ class Trainer {
         while (!core_.finished() && batches.more()) {
           AccumulationWindow& window = core_.open_window();
           while (!window.full() && batches.more()) {
-            if constexpr (Checked::value)
-              window.add(detail::call_step(step_, *model_, batches.next(), accelerator_));
+            const auto batch = batches.next();
+            core_.lap(Activity::data);
+            if constexpr (Checked::value) window.add(detail::call_step(step_, *model_, batch, accelerator_));
+            core_.lap(Activity::step);
           }
           core_.close_window(!batches.more());
         }

@@ -18,6 +18,7 @@
 #include "lockstep/loop/train_options.hpp"
 #include "lockstep/optim/weight_average.hpp"
 #include "lockstep/ranks/accelerator.hpp"
+#include "lockstep/watch/performance_meter.hpp"
 #include "lockstep/watch/run_logger.hpp"
 
 namespace torch::optim {
@@ -74,6 +75,8 @@ class TrainerCore {
   /// Batches of an epoch after TrainConfig::limit_train_batches; unset: as many as there are.
   [[nodiscard]] std::optional<std::int64_t> epoch_limit() const;
   AccumulationWindow& open_window();
+  /// The time since the last lap went into this.
+  void lap(Activity activity);
   void close_window(bool epoch_ended);
   [[noreturn]] void no_data() const;
   TrainState finish();

@@ -5,6 +5,7 @@
 
 #include "files/checkpoint.hpp"
 #include "support/captured_stderr.hpp"
+#include "support/file_text.hpp"
 #include "support/fixtures.hpp"
 #include "support/throws.hpp"
 
@@ -532,4 +533,15 @@ CATCH_TEST_CASE("another number of threads only costs exact bits, which is said"
   at::set_num_threads(1);
   CATCH_CHECK_THAT(warnings, Contains("threads was 1") && Contains("is 2 now"));
   CATCH_CHECK(second.w() == -2.0);
+}
+
+CATCH_TEST_CASE("the program's own settings stand beside the Trainer's in the log and in every checkpoint") {
+  const TemporaryDirectory directory;
+  RunLogger logger(directory.path() / "run", {.quiet = true, .tensorboard = false, .record_git = false});
+  OneWeightRun run(numbered_batches(1), ledger, {.logger = &logger});
+  (void)run.trainer.train({.epochs = 1}, {.checkpoint_dir = directory.path(), .settings = R"({"model": {"width": 8}})"});
+  const auto expected = nlohmann::json::parse(R"({"model": {"width": 8}})");
+  CATCH_CHECK(read_checkpoint(directory.path() / "last").manifest.at("config").at("settings") == expected);
+  CATCH_CHECK(nlohmann::json::parse(read_text(directory.path() / "run" / "config.json")).at("settings") == expected);
+  CATCH_CHECK_THAT(train_error(run, {.epochs = 2}, {.settings = "{"}), Contains("settings is no JSON"));
 }
