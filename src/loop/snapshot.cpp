@@ -114,46 +114,7 @@ void load_registered(const NamedTensors& saved, const json& names, const std::ve
   }
 }
 
-/// Null, or {"warmup_decay": {...}, "every": {...}} with "plateau_state" where there is one.
-json describe(const RateSchedule& rates) {
-  if (!rates.schedule) return nullptr;
-  json described = to_json(*rates.schedule);
-  described["every"] = to_json(rates.every);
-  if (rates.schedule->plateau()) described["plateau_state"] = to_json(rates.plateau);
-  return described;
-}
-
-RateSchedule restore_schedule(json saved, const RateSchedule& given, bool keep_given, Problems& problems_found,
-                              Problems& warnings) {
-  if (keep_given) return given;
-  const json::json_pointer where("/schedule");
-  RateSchedule rates;
-  if (!saved.is_null()) {
-    rates.every = read_json<Interval>(saved.at("every"), where / "every");
-    saved.erase("every");
-    if (saved.contains("plateau_state")) {
-      rates.plateau = read_json<PlateauState>(saved.at("plateau_state"), where / "plateau_state");
-      saved.erase("plateau_state");
-    }
-    // What is equal is taken as it was given: functions are not in the file.
-    const bool as_given = given.schedule && to_json(*given.schedule) == saved;
-    rates.schedule = as_given ? *given.schedule : read_json<Schedule>(saved, where);
-    for (const auto& problem : problems(*rates.schedule)) problems_found.push_back(problem);
-  }
-  if (given.schedule && (rates.schedule != given.schedule || rates.every != given.every)) {
-    warnings.push_back(message::warning_schedule_restored(rates.schedule ? describe(rates).dump() : "none",
-                                                          describe(given).dump()));
-  }
-  return rates;
-}
-
 }  // namespace
-
-double RateSchedule::factor(const TrainState& state) const {
-  if (!schedule) return 1;
-  if (schedule->plateau()) return plateau.factor;
-  return schedule->factor((every.unit == Interval::Unit::step ? state.step : state.epoch) / every.every);
-}
 
 std::optional<LossScaler> new_loss_scaler(const AcceleratorOptions& options) {
   if (options.precision != Precision::fp16_mixed) return {};
@@ -193,7 +154,7 @@ Checkpoint take_checkpoint(const Live& live, Progress& progress, const json& con
       {"evaluated", progress.evaluated},
       {"evaluation_pending", progress.pending},
       {"monitor", progress.monitor ? to_json(*progress.monitor) : json(nullptr)},
-      {"schedule", describe(progress.rates)},
+      {"schedule", to_json(progress.rates)},
       {"loss_scaler", progress.loss_scaler ? json{{"scale", progress.loss_scaler->scale()},
                                                   {"growth_tracker", progress.loss_scaler->growth_tracker()}}
                                            : json(nullptr)},
@@ -255,7 +216,7 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
 
     Problems misfits;
     Problems warnings;
-    progress.rates = restore_schedule(manifest.at("schedule"), given, keep_given, misfits, warnings);
+    progress.rates = restored(manifest.at("schedule"), given, keep_given, misfits, warnings);
     compare_fingerprints(manifest.at("fingerprint"), fingerprint(live), misfits, warnings);
     const NamedTensors model = live.modules.model_state();
     const NamedTensors objective = live.modules.objective_state();

@@ -10,9 +10,7 @@
 #include <vector>
 
 #include "files/checkpoint.hpp"
-#include "lockstep/config/interval.hpp"
 #include "lockstep/config/monitor.hpp"
-#include "lockstep/config/schedule.hpp"
 #include "lockstep/config/train_state.hpp"
 #include "lockstep/data/batch_source.hpp"
 #include "lockstep/optim/loss_scaler.hpp"
@@ -20,20 +18,11 @@
 #include "lockstep/loop/registered_state.hpp"
 #include "lockstep/ranks/accelerator.hpp"
 #include "lockstep/tensors/metric_totals.hpp"
+#include "loop/rate_schedule.hpp"
 #include "loop/trained_modules.hpp"
 #include "optim/optimizer_adapter.hpp"
 
 namespace lockstep {
-
-/// Where learning rates come from. Torch's own schedules are not in it: they write rates themselves.
-struct RateSchedule {
-  std::optional<Schedule> schedule = {};  ///< unset: base rates
-  Interval every = {.every = 1, .unit = Interval::Unit::step};
-  PlateauState plateau = {};
-
-  /// What base rates are multiplied with at this state.
-  [[nodiscard]] double factor(const TrainState& state) const;
-};
 
 /// The values of a run that are not tensors of the model or the optimizer.
 struct Progress {

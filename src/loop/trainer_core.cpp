@@ -3,22 +3,24 @@
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/nn/module.h>
-#include <torch/optim/schedulers/lr_scheduler.h>
-#include <torch/optim/schedulers/reduce_on_plateau_scheduler.h>
 #include <torch/version.h>
 
 #include <algorithm>
 #include <cmath>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "config/json.hpp"
-#include "files/checkpoint_writer.hpp"
 #include "lockstep/base/messages.hpp"
 #include "lockstep/optim/parameter_groups.hpp"
+#include "loop/checkpoint_keeper.hpp"
 #include "loop/histograms.hpp"
 #include "loop/host_copy.hpp"
+#include "loop/metric_names.hpp"
 #include "loop/optimizer_update.hpp"
+#include "loop/rate_schedule.hpp"
+#include "loop/settings_check.hpp"
 #include "loop/snapshot.hpp"
 #include "loop/trained_modules.hpp"
 
@@ -47,30 +49,6 @@ NamedTensors averaged_tensors(const torch::nn::Module& model, bool with_buffers)
 }
 
 using Names = std::set<std::string>;
-using Values = std::vector<std::pair<std::string, double>>;
-
-void append(Values& values, const std::string& prefix, const EvaluationResults& results) {
-  for (const auto& [set, metrics] : results) {
-    for (const auto& [name, value] : metrics) values.emplace_back(prefix + set + "/" + name, value);
-  }
-}
-
-constexpr std::string_view raw_prefix = "raw/";
-
-bool is_raw(std::string_view metric) { return metric.starts_with(raw_prefix); }
-
-std::string set_of(std::string_view metric) {
-  if (is_raw(metric)) metric.remove_prefix(raw_prefix.size());
-  return std::string(metric.substr(0, metric.find('/')));
-}
-
-double value_of(const std::string& metric, const Values& values) {
-  for (const auto& [name, value] : values) {
-    if (name == metric) return value;
-  }
-  throw message::unknown_metric(metric, values);
-}
-
 }  // namespace
 
 struct TrainerCore::Impl {
@@ -135,105 +113,26 @@ struct TrainerCore::Impl {
 
   // ---- settings ----
 
-  void forget_schedules() {
-    progress.rates = {};
-    torch_schedule = nullptr;
-    torch_plateau = nullptr;
-  }
-
   /// The metric that the rates follow, if they follow one.
   std::optional<std::string> scheduled_metric() const {
-    if (torch_plateau) return torch_plateau_metric;
-    if (const auto& schedule = progress.rates.schedule; schedule && schedule->plateau()) {
-      return schedule->plateau()->metric;
-    }
-    return {};
+    return torch_schedule ? torch_schedule->metric() : progress.rates.metric();
   }
 
-  /// Whether a metric can get a value at all.
-  void check_watched(const std::string& who, const std::string& metric, const TrainConfig& given,
-                     std::vector<std::string>& found) const {
-    if (!parts.evaluation || !given.evaluate_every) {
-      found.push_back(message::problem_watch_without_evaluation(who, metric));
-      return;
-    }
-    const auto& sets = parts.evaluation->sets;
-    if (std::find(sets.begin(), sets.end(), set_of(metric)) == sets.end()) {
-      found.push_back(message::problem_watched_set(who, metric, sets));
-    } else if (is_raw(metric) && !given.evaluate_raw) {
-      found.push_back(message::problem_watched_raw(who, metric));
-    }
-  }
-
-  std::vector<std::string> mistakes(const TrainConfig& given, const TrainOptions& options) const {
-    auto found = problems(given);
-    if (given.monitor) check_watched("the monitor", given.monitor->metric(), given, found);
-    if (const auto metric = scheduled_metric()) check_watched("the schedule", *metric, given, found);
-    if (!parts.evaluation) {
-      for (const auto& [name, set] : {std::pair("evaluate_first", given.evaluate_first),
-                                      std::pair("evaluate_raw", given.evaluate_raw),
-                                      std::pair("limit_evaluation_batches", given.limit_evaluation_batches.has_value()),
-                                      std::pair("epochs = 0", given.epochs == 0)}) {
-        if (set) found.push_back(message::problem_without_evaluator(name));
-      }
-    } else if (given.evaluate_raw && !average) {
-      found.push_back(message::problem_evaluate_raw());
-    }
-    if (options.checkpoint_dir.empty()) {
-      if (given.keep_checkpoints)
-        found.push_back(message::problem_without_checkpoint_dir("keep_checkpoints"));
-      if (!options.metadata.empty()) found.push_back(message::problem_without_checkpoint_dir("metadata"));
-      if (options.resume_from && !options.resume_from->path()) {
-        found.push_back(message::problem_without_checkpoint_dir("resume_from = latest"));
-      }
-    }
-    if (!options.settings.empty() && !json::accept(options.settings)) found.push_back(message::problem_settings_text());
-    if (options.keep_schedule && !((progress.rates.schedule || writes_rates_itself()) && options.resume_from)) {
-      found.push_back(message::problem_keep_schedule());
-    }
-    return found;
+  TrainerFacts facts() const {
+    return {.evaluation_sets = parts.evaluation ? std::optional(parts.evaluation->sets) : std::nullopt,
+            .averages = average.has_value(),
+            .has_schedule = torch_schedule || progress.rates.schedule,
+            .scheduled_metric = scheduled_metric()};
   }
 
   // ---- checkpoints ----
 
-  std::optional<LatestCheckpoint> find_checkpoint(const TrainOptions& options) {
-    if (!options.resume_from) return {};
-    const int rank = parts.accelerator.rank();
-    if (const auto& given = options.resume_from->path()) {
-      const auto path = lockstep::find_checkpoint(*given, options.checkpoint_dir);
-      Checkpoint checkpoint = read_checkpoint(path, rank);
-      return LatestCheckpoint{.directory = std::filesystem::canonical(path), .checkpoint = std::move(checkpoint)};
-    }
-    return read_latest_checkpoint(options.checkpoint_dir, rank,
-                                  [this](const std::string& text) { warn(text); });
-  }
-
-  /// A folder that holds another run, or a later state of this one, would mix two histories.
-  void refuse_foreign_checkpoints(const TrainOptions& options, const std::optional<LatestCheckpoint>& found) {
-    const bool explicit_path = options.resume_from && options.resume_from->path();
-    const auto own_run = found ? found->checkpoint.manifest.at("run_id").get<std::string>() : progress.run_id;
-    const auto own_state = found ? found->checkpoint.manifest.at("state") : to_json(progress.state);
-    for (const auto& entry : list_checkpoints(options.checkpoint_dir)) {
-      if (!entry.readable) continue;
-      if (entry.run_id != own_run) {
-        throw message::checkpoint_directory_not_empty(options.checkpoint_dir.string(),
-                                                      entry.directory.string());
-      }
-      const bool newer =
-          std::pair(entry.step, entry.batches) >
-          std::pair(own_state.at("step").get<std::int64_t>(), own_state.at("batches").get<std::int64_t>());
-      if (newer && explicit_path) {
-        throw message::newer_checkpoint_exists(options.checkpoint_dir.string(), entry.directory.string());
-      }
-    }
-  }
-
   void resume(const LatestCheckpoint& found, const TrainOptions& options) {
     progress = restore_checkpoint(live(), found.checkpoint, found.directory.string(), progress.rates,
-                                  options.keep_schedule || writes_rates_itself(),
+                                  options.keep_schedule || torch_schedule,
                                   [this](const std::string& text) { warn(text); });
     if (!parts.source.exact_resume && progress.state.next_batch > 0) warn(message::warning_source_reread());
-    saved = Saved{position(), found.directory};
+    checkpoints.saved_before(position(), found.directory);
     resumed = true;
     take_over_best(found);
   }
@@ -277,17 +176,6 @@ struct TrainerCore::Impl {
     progress.monitor = config.monitor;
   }
 
-  struct Position {
-    TrainState state;
-    Names evaluated;
-    Names pending;
-    bool operator==(const Position&) const = default;
-  };
-  struct Saved {
-    Position position;
-    std::filesystem::path directory;
-  };
-
   Position position() const {
     Position here{progress.state, progress.evaluated, progress.pending};
     here.state.end = EndReason::none;
@@ -295,31 +183,20 @@ struct TrainerCore::Impl {
     return here;
   }
 
-  /// Whether a folder of the writer's root holds this very state. Paths to one folder can differ, by links
-  /// say.
-  bool is_saved() const {
-    std::error_code missing;
-    return saved && saved->position == position() &&
-           std::filesystem::equivalent(saved->directory.parent_path(), writer->root(), missing);
-  }
-
   /// Saves this state unless it is saved already, and gives it its names.
-  void save(bool best, bool final) {
-    if (!writer) return;
-    if (!is_saved()) {
+  void save(const CheckpointNames& names) {
+    if (!checkpoints.is_open()) return;
+    const Position here = position();
+    if (!checkpoints.is_saved(here)) {
       ++progress.save_index;
-      const TrainState full = progress.state;
-      progress.state = position().state;
+      const TrainState full = std::exchange(progress.state, here.state);
       const Checkpoint checkpoint = take_checkpoint(live(), progress, resolved_config(), metadata);
       progress.state = full;
-      saved = Saved{position(), writer->save(checkpoint)};
+      const auto& directory = checkpoints.save(here, checkpoint);
       lap(Activity::checkpoint);
-      log("checkpoint", {}, saved->directory.string());
+      log("checkpoint", {}, directory.string());
     }
-    writer->name("last", saved->directory);
-    if (best) writer->name("best", saved->directory);
-    if (final) writer->name("final", saved->directory);
-    if (config.keep_checkpoints) writer->retire(*config.keep_checkpoints, progress.run_id);
+    checkpoints.name(names, config.keep_checkpoints, progress.run_id);
   }
 
   // ---- evaluation ----
@@ -352,7 +229,7 @@ struct TrainerCore::Impl {
       if (average) swap.emplace(*average);
       append(values, "", parts.evaluation->run(request));
     }
-    if (config.evaluate_raw) append(values, std::string(raw_prefix), parts.evaluation->run(request));
+    if (config.evaluate_raw) append(values, raw_prefix, parts.evaluation->run(request));
     lap(Activity::evaluate);
     log("evaluate", values, {});
     return values;
@@ -362,12 +239,7 @@ struct TrainerCore::Impl {
   Verdict judge(const Names& sets, const Values& values) {
     if (const auto metric = scheduled_metric(); metric && sets.contains(set_of(*metric))) {
       const double value = value_of(*metric, values);
-      if (torch_plateau) {
-        torch_plateau->step(static_cast<float>(value));
-      } else {
-        auto& rates = progress.rates;
-        rates.plateau = rates.schedule->plateau()->observe(value, rates.plateau);
-      }
+      torch_schedule ? torch_schedule->observe(value) : progress.rates.observe(value);
     }
     if (!config.monitor || !sets.contains(set_of(config.monitor->metric()))) return {};
     const Verdict verdict = config.monitor->judge(value_of(config.monitor->metric(), values), state());
@@ -394,7 +266,7 @@ struct TrainerCore::Impl {
   void evaluate_and_save(const Names& sets, bool checkpoint_due) {
     Verdict verdict;
     if (!sets.empty()) verdict = evaluate_now(sets);
-    if (checkpoint_due || verdict.improved) save(verdict.improved, /*final=*/false);
+    if (checkpoint_due || verdict.improved) save({.best = verdict.improved});
   }
 
   /// Of a run that is over.
@@ -431,9 +303,6 @@ struct TrainerCore::Impl {
 
   // ---- the window ----
 
-  /// Torch's own schedules do.
-  bool writes_rates_itself() const { return torch_schedule != nullptr || torch_plateau != nullptr; }
-
   void put_buffers_back() {
     const c10::AutoGradMode no_grad(false);
     if (!modules.buffers().empty()) at::_foreach_copy_(modules.buffers(), buffers_before_window);
@@ -456,7 +325,7 @@ struct TrainerCore::Impl {
 
   void log_training(double gradient_norm, double loss_scale) {
     if (!parts.logger) return progress.log_totals.clear();
-    std::vector<std::pair<std::string, double>> values;
+    Values values;
     for (auto& [name, mean] : progress.log_totals.means()) values.emplace_back("train/" + name, mean);
     const auto& groups = optimizer.group_names();
     for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -496,10 +365,7 @@ struct TrainerCore::Impl {
   std::optional<WeightAverage> average;
   std::vector<RegisteredState> registered;
   std::vector<at::Tensor> buffers_before_window;
-  torch::optim::LRScheduler* torch_schedule = nullptr;
-  Interval torch_schedule_every;
-  torch::optim::ReduceLROnPlateauScheduler* torch_plateau = nullptr;
-  std::string torch_plateau_metric;
+  std::optional<TorchSchedule> torch_schedule;  // set: progress.rates has no schedule
   Progress progress;
   HostCopy best;  // empty: nothing was judged yet, or not in this process
   /// The weights that the run goes on from while the model holds the best ones.
@@ -512,9 +378,8 @@ struct TrainerCore::Impl {
   json settings;
   StopRequest* stop = nullptr;
   PerformanceMeter meter;
-  std::unique_ptr<CheckpointWriter> writer;
+  CheckpointKeeper checkpoints;
   std::optional<std::string> stop_reason;
-  std::optional<Saved> saved;
   bool resumed = false;
   std::optional<AccumulationWindow> window;
 };
@@ -543,24 +408,21 @@ void TrainerCore::set_scheduler(Schedule schedule, std::optional<Interval> every
   if (every && schedule.plateau()) found.push_back(message::problem_plateau_interval());
   if (every && every->every < 1) found.push_back(message::problem_schedule_interval(every->every));
   if (!found.empty()) throw message::invalid_settings(found);
-  impl_->forget_schedules();
-  auto& rates = impl_->progress.rates;
-  rates.schedule = std::move(schedule);
+  impl_->torch_schedule.reset();
+  auto& rates = impl_->progress.rates = {.schedule = std::move(schedule)};
   if (every) rates.every = *every;
 }
 
 void TrainerCore::set_scheduler(torch::optim::LRScheduler& schedule, Interval every) {
   if (every.every < 1) throw message::invalid_settings({message::problem_schedule_interval(every.every)});
-  impl_->forget_schedules();
-  impl_->torch_schedule = &schedule;
-  impl_->torch_schedule_every = every;
+  impl_->progress.rates = {};
+  impl_->torch_schedule.emplace(schedule, every);
   impl_->warn(message::warning_torch_schedule());
 }
 
 void TrainerCore::set_scheduler(torch::optim::ReduceLROnPlateauScheduler& schedule, std::string metric) {
-  impl_->forget_schedules();
-  impl_->torch_plateau = &schedule;
-  impl_->torch_plateau_metric = std::move(metric);
+  impl_->progress.rates = {};
+  impl_->torch_schedule.emplace(schedule, std::move(metric));
   impl_->warn(message::warning_torch_schedule());
 }
 
@@ -575,7 +437,7 @@ void TrainerCore::set_lr(const std::string& group, double lr) {
   if (found == groups.end()) throw message::unknown_group(group, groups);
   const auto index = static_cast<std::size_t>(found - groups.begin());
   impl_->optimizer.set_base_lr(index, lr);
-  if (impl_->writes_rates_itself()) impl_->optimizer.set_rate(index, lr);
+  if (impl_->torch_schedule) impl_->optimizer.set_rate(index, lr);
 }
 
 NamedTensors TrainerCore::weights(Weights which) const {
@@ -614,7 +476,7 @@ void TrainerCore::register_state(RegisteredState object) {
 
 void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) {
   auto& run = *impl_;
-  if (const auto found = run.mistakes(config, options); !found.empty())
+  if (const auto found = problems(config, options, run.facts()); !found.empty())
     throw message::invalid_settings(found);
   run.config = config;
   run.metadata = options.metadata;
@@ -631,10 +493,15 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
   }
 
   if (!options.checkpoint_dir.empty() && run.parts.accelerator.is_main_process() && !run.only_evaluates()) {
-    run.writer = std::make_unique<CheckpointWriter>(options.checkpoint_dir);
+    run.checkpoints.open(options.checkpoint_dir);
   }
-  const auto found = run.find_checkpoint(options);
-  if (run.writer) run.refuse_foreign_checkpoints(options, found);
+  const auto found = CheckpointKeeper::find(options, run.parts.accelerator.rank(),
+                                            [&run](const std::string& text) { run.warn(text); });
+  if (run.checkpoints.is_open()) {
+    const auto run_id = found ? found->checkpoint.manifest.at("run_id").get<std::string>() : run.progress.run_id;
+    const auto state = found ? read_json<TrainState>(found->checkpoint.manifest.at("state")) : run.state();
+    CheckpointKeeper::refuse_foreign(options, run_id, state);
+  }
   if (found) run.resume(*found, options);
   run.forget_best_of_another_monitor();
   run.modules.train();
@@ -652,7 +519,7 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
   }
   run.meter.start(run.state().step, run.state().samples);
   if (run.only_evaluates()) return;
-  if (run.reason() == EndReason::none && run.writer) run.writer->remove_name("final");
+  if (run.reason() == EndReason::none && run.checkpoints.is_open()) run.checkpoints.remove_final();
   Names due = run.progress.pending;
   if (config.evaluate_first && run.state().batches == 0) due = run.all_sets();
   std::erase_if(due, [all = run.all_sets(), &run](const auto& set) {
@@ -686,7 +553,7 @@ void TrainerCore::close_window(bool epoch_ended) {
   auto& state = run.state();
   const Vote agreed = run.meet(Phase::window, run.window->samples());
 
-  if (!run.writes_rates_itself()) run.optimizer.set_rates(progress.rates.factor(state));
+  if (!run.torch_schedule) run.optimizer.set_rates(progress.rates.factor(state));
   const UpdateOutcome outcome =
       optimizer_update(*run.window, agreed.samples, run.optimizer, run.average ? &*run.average : nullptr,
                        run.config.max_grad_norm, progress.loss_scaler ? &*progress.loss_scaler : nullptr);
@@ -715,9 +582,7 @@ void TrainerCore::close_window(bool epoch_ended) {
   run.lap(Activity::update);
   if (updated && state.step % run.config.log_every == 0) run.log_training(outcome.gradient_norm, loss_scale);
   if (updated && run.parts.logger) run.parts.logger->progress(state.step);
-  if (run.torch_schedule && run.torch_schedule_every.due(state.step, updated, state.epoch, epoch_ended)) {
-    run.torch_schedule->step();
-  }
+  if (run.torch_schedule) run.torch_schedule->after_window(state, updated, epoch_ended);
 
   const auto due = [&](const std::optional<Interval>& interval) {
     return interval && interval->due(state.step, updated, state.epoch, epoch_ended);
@@ -750,7 +615,7 @@ TrainState TrainerCore::finish() {
     std::erase_if(sets, [&run](const auto& set) { return run.progress.evaluated.contains(set); });
     Verdict verdict;
     if (!stopped && !sets.empty()) verdict = run.evaluate_now(sets);
-    run.save(verdict.improved, /*final=*/!stopped);
+    run.save({.best = verdict.improved, .final = !stopped});
   }
   if (!stopped) run.evaluate_test();
   if (!stopped && run.config.restore_best && !run.best.empty()) {
@@ -760,7 +625,7 @@ TrainState TrainerCore::finish() {
   run.state().stop_reason = run.stop_reason;
   run.log(stopped ? "stop" : "end", {}, stopped ? *run.stop_reason : to_string(run.state().end));
   if (run.parts.logger) run.parts.logger->end();
-  run.writer.reset();
+  run.checkpoints.close();
   return run.state();
 }
 
@@ -768,7 +633,7 @@ void TrainerCore::fail() noexcept {
   auto& run = *impl_;
   if (run.window) run.put_buffers_back();
   run.window.reset();
-  run.writer.reset();
+  run.checkpoints.close();
   if (!run.parts.logger) return;
   std::string text = "an exception that is no std::exception";
   try {

@@ -1,0 +1,72 @@
+// Which checkpoint a run goes on from, and which state is saved where and under which names.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "files/checkpoint.hpp"
+#include "files/checkpoint_writer.hpp"
+#include "lockstep/config/train_state.hpp"
+#include "lockstep/loop/train_options.hpp"
+
+namespace lockstep {
+
+/// What tells one state of a run from another.
+struct Position {
+  TrainState state;  ///< without how the call ended
+  std::set<std::string> evaluated;
+  std::set<std::string> pending;
+
+  bool operator==(const Position&) const = default;
+};
+
+/// The names that a state gets besides `last`.
+struct CheckpointNames {
+  bool best = false;
+  bool final = false;
+};
+
+/// Saves each state of a run once. Lives as long as the run's Trainer; writes between open() and close().
+class CheckpointKeeper {
+ public:
+  /// The checkpoint that `options` ask to go on from; nothing if there is none. Errors: CheckpointError.
+  [[nodiscard]] static std::optional<LatestCheckpoint> find(const TrainOptions& options, int rank,
+                                                            const std::function<void(const std::string&)>& warn);
+
+  /// Refuses a folder that holds another run, or a later state of this one than the state it is to go on from: that
+  /// would mix two histories. Errors: CheckpointError `checkpoint-directory-not-empty`, `newer-checkpoint-exists`.
+  static void refuse_foreign(const TrainOptions& options, const std::string& run_id, const TrainState& state);
+
+  /// Locks and prepares the folder. Errors: those of CheckpointWriter.
+  void open(const std::filesystem::path& root) { writer_ = std::make_unique<CheckpointWriter>(root); }
+  void close() { writer_.reset(); }
+  [[nodiscard]] bool is_open() const { return writer_ != nullptr; }
+
+  /// This state lies in this folder already.
+  void saved_before(const Position& position, const std::filesystem::path& directory) {
+    saved_ = Saved{position, directory};
+  }
+  [[nodiscard]] bool is_saved(const Position& position) const;
+
+  /// Writes a state. Returns its folder.
+  const std::filesystem::path& save(const Position& position, const Checkpoint& checkpoint);
+  /// Names the state that was saved last, and retires older ones down to `keep`, if it is set.
+  void name(const CheckpointNames& names, const std::optional<std::int64_t>& keep, const std::string& run_id);
+  /// The run goes on, so that no state is its final one.
+  void remove_final() { writer_->remove_name("final"); }
+
+ private:
+  struct Saved {
+    Position position;
+    std::filesystem::path directory;
+  };
+
+  std::unique_ptr<CheckpointWriter> writer_;
+  std::optional<Saved> saved_;
+};
+
+}  // namespace lockstep
