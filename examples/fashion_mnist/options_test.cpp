@@ -92,7 +92,8 @@ CATCH_TEST_CASE("an assignment wins over a flag, a flag over the environment, th
   const auto file = folder.path() / "run.json";
   ls::test::write_text(file,
                        R"({"train": {"epochs": 10, "max_steps": 10, "log_every": 10, "keep_checkpoints": 10},
-                                 "schedule": {"exponential_decay": {"gamma": 0.5}}, "schedule_every": "1 epoch"})");
+                                 "schedule": {"exponential_decay": {"gamma": 0.5}},
+                                 "schedule_every": "1 epoch"})");
   setenv("LOCKSTEP_TRAIN__MAX_STEPS", "20", 1);
   setenv("LOCKSTEP_TRAIN__EPOCHS", "20", 1);
   setenv("LOCKSTEP_TRAIN__KEEP_CHECKPOINTS", "20", 1);

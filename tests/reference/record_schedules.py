@@ -2,8 +2,9 @@
 
     python3 tests/reference/record_schedules.py      (torch 2.13.0)
 
-Each case names our schedule as JSON and lists torch's rate at counts 0, 1, 2, ... for a base rate of 1. Cases of
-ReduceLROnPlateau list the metric's values and, after each, the rate. All numbers are Python floats, 64 bits wide.
+Each case names our schedule as JSON and lists torch's rate at counts 0, 1, 2, ... for a base rate of 1. Cases
+of ReduceLROnPlateau list the metric's values and, after each, the rate. All numbers are Python floats, 64 bits
+wide.
 """
 
 import json
@@ -52,7 +53,8 @@ cases = [
     ("ExponentialLR", {"exponential_decay": {"gamma": 0.93}}, lambda o: lr.ExponentialLR(o, 0.93), 60),
     ("PolynomialLR, power 1", {"polynomial_decay": {"total_steps": 23, "power": 1.0, "minimum_factor": 0.0}},
      lambda o: lr.PolynomialLR(o, total_iters=23, power=1.0), 30),
-    ("PolynomialLR, power 2.5", {"polynomial_decay": {"total_steps": 40, "power": 2.5, "minimum_factor": 0.0}},
+    ("PolynomialLR, power 2.5",
+     {"polynomial_decay": {"total_steps": 40, "power": 2.5, "minimum_factor": 0.0}},
      lambda o: lr.PolynomialLR(o, total_iters=40, power=2.5), 45),
     ("CosineAnnealingWarmRestarts, equal periods",
      {"cosine_restarts": {"period": 9, "period_multiplier": 1, "minimum_factor": 0.05}},
@@ -96,14 +98,15 @@ cases = [
     ("SequentialLR of ExponentialLR, StepLR and CosineAnnealingWarmRestarts",
      {"sequential": {"parts": [{"exponential_decay": {"gamma": 0.9}},
                                {"multi_step_decay": {"milestones": [4, 8], "gamma": 0.5}},
-                               {"cosine_restarts": {"period": 6, "period_multiplier": 1, "minimum_factor": 0.1}}],
+                               {"cosine_restarts": {"period": 6, "period_multiplier": 1,
+                                                    "minimum_factor": 0.1}}],
                      "milestones": [7, 16]}},
      sequence([7, 16], lambda o: lr.ExponentialLR(o, 0.9), lambda o: lr.MultiStepLR(o, [4, 8], gamma=0.5),
               lambda o: lr.CosineAnnealingWarmRestarts(o, 6, 1, eta_min=0.1)), 35),
 ]
 
-noisy = [1.0, 0.9, 0.95, 0.93, 0.94, 0.91, 0.905, 0.9, 0.5, 0.5, 0.49999, 0.4996, 0.6, 0.7, float("nan"), 0.3, 0.3,
-         0.31, 0.32, 0.33, 0.34, 0.35, 0.36, 0.37, 0.38, 0.39, 0.4, 0.2]
+noisy = [1.0, 0.9, 0.95, 0.93, 0.94, 0.91, 0.905, 0.9, 0.5, 0.5, 0.49999, 0.4996, 0.6, 0.7, float("nan"), 0.3,
+         0.3, 0.31, 0.32, 0.33, 0.34, 0.35, 0.36, 0.37, 0.38, 0.39, 0.4, 0.2]
 plateau_cases = [
     ({"direction": "minimize", "factor": 0.1, "patience": 2, "threshold": 1e-4, "threshold_mode": "relative",
       "cooldown": 0, "minimum_factor": 0.0}, noisy),
@@ -119,15 +122,16 @@ plateau_cases = [
 def plateau_record(options, values):
     optimizer = new_optimizer()
     scheduler = lr.ReduceLROnPlateau(
-        optimizer, mode={"minimize": "min", "maximize": "max"}[options["direction"]], factor=options["factor"],
-        patience=options["patience"], threshold=options["threshold"],
+        optimizer, mode={"minimize": "min", "maximize": "max"}[options["direction"]],
+        factor=options["factor"], patience=options["patience"], threshold=options["threshold"],
         threshold_mode={"relative": "rel", "absolute": "abs"}[options["threshold_mode"]],
         cooldown=options["cooldown"], min_lr=options["minimum_factor"], eps=0)
     steps = []
     for value in values:
         scheduler.step(value)
-        steps.append({"value": "nan" if math.isnan(value) else value, "factor": float(optimizer.param_groups[0]["lr"]),
-                      "best": scheduler.best, "bad_evaluations": scheduler.num_bad_epochs,
+        steps.append({"value": "nan" if math.isnan(value) else value,
+                      "factor": float(optimizer.param_groups[0]["lr"]), "best": scheduler.best,
+                      "bad_evaluations": scheduler.num_bad_epochs,
                       "cooldown_left": scheduler.cooldown_counter})
     return {"schedule": {"plateau": {"metric": "validation/loss", **options}}, "steps": steps}
 
