@@ -2,9 +2,9 @@
 
     python3 tests/reference/record_schedules.py      (torch 2.13.0)
 
-Each case names our schedule as JSON and lists torch's rate at counts 0, 1, 2, ... for a base rate of 1. Cases
-of ReduceLROnPlateau list the metric's values and, after each, the rate. All numbers are Python floats, 64 bits
-wide.
+Each case names our schedule as JSON and lists torch's rate at counts 0, 1, 2, ... for a base rate of 1. Those
+of ReduceLROnPlateau list the metric's values and, after each, the rate. All numbers are Python floats, 64
+bits wide.
 """
 
 import json
