@@ -42,7 +42,8 @@ std::string digest(const Trainer& trainer) {
   return ls::sha256(weights);
 }
 
-int run(const Options& options) {
+int run(const CommandLine& command_line) {
+  const Options& options = command_line.options;
   ls::Accelerator accelerator(options.accelerator);
   const FashionMnist data = load_fashion_mnist(options.data_dir);
   ls::DataLoader train_loader(AugmentedImages(data.train), options.loader);
@@ -70,7 +71,8 @@ int run(const Options& options) {
         options.train,
         {.checkpoint_dir = options.run_dir / "checkpoints",
          .resume_from = options.resume ? std::optional<ls::ResumeFrom>(ls::latest) : std::nullopt,
-         .stop = &stop});
+         .stop = &stop,
+         .settings = command_line.settings});
   };
   const ls::TrainState state = train();
 
@@ -106,7 +108,7 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   CLI::App app("Trains a small convolutional network on Fashion-MNIST.");
   try {
-    return run(read_command_line(app, argc, argv).options);
+    return run(read_command_line(app, argc, argv));
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == EXIT_SUCCESS ? EXIT_SUCCESS : exit_usage;
   } catch (const std::exception& error) {
