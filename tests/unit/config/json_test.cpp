@@ -156,6 +156,7 @@ CATCH_TEST_CASE("a TrainConfig is read back with all its parts") {
                            .max_steps = 100,
                            .limit_train_batches = 0.5,
                            .log_every = 5,
+                           .log_histograms_every = Interval{3, Interval::Unit::epoch},
                            .evaluate_every = Interval{50, Interval::Unit::step},
                            .evaluate_first = true,
                            .evaluate_raw = true,
@@ -169,7 +170,8 @@ CATCH_TEST_CASE("a TrainConfig is read back with all its parts") {
       "evaluate_every": "50 steps", "checkpoint_every": null, "keep_checkpoints": 3,
       "max_grad_norm": 0.1, "monitor": {"metric": "validation/accuracy", "direction": "maximize",
       "patience": 4,
-      "min_delta": 0.5, "start_epoch": 2}, "limit_train_batches": 0.5, "evaluate_first": true,
+      "min_delta": 0.5, "start_epoch": 2}, "limit_train_batches": 0.5, "log_histograms_every": "3 epochs",
+      "evaluate_first": true,
       "evaluate_raw": true, "limit_evaluation_batches": 7, "restore_best": true})");
   CATCH_REQUIRE(to_json(config) == expected);
   const TrainConfig again = read_json<TrainConfig>(expected);
