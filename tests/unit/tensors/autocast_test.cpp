@@ -82,11 +82,8 @@ CATCH_TEST_CASE("no cast outlives a scope that an exception ended, even below an
 CATCH_TEST_CASE("a cast made before a scope opened is not used in it") {
   const auto w = weight(1);
   const AutocastScope outer(torch::kCPU, torch::kHalf);
-  {
-    const torch::NoGradGuard no_grad;
-    (void)product(w);  // a cast without a graph
-  }
+  (void)product(w);
+  set(w, 3);  // as when averaged weights take the place of the model's
   const AutocastScope scope(torch::kCPU, torch::kHalf);
-  torch::ones({1, 2}).mm(w).sum().backward();
-  CATCH_CHECK(torch::equal(w.grad(), torch::ones({2, 1})));
+  CATCH_CHECK(product(w) == 6);
 }
