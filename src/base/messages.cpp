@@ -706,6 +706,10 @@ std::string warning_schedule_restored(const std::string& saved, const std::strin
       saved, given);
 }
 
+std::string warning_not_saved(const std::string& reason) {
+  return "the state before the window that failed could not be saved: " + reason;
+}
+
 std::string problem_left_over_state(const std::string& object) {
   return fmt::format(
       "the checkpoint has the state of \"{}\", which is not registered now: call register_state() before train().",

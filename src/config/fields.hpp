@@ -47,6 +47,7 @@ void visit_fields(Is<TrainConfig> auto& config, auto&& field) {
   field("checkpoint_every", config.checkpoint_every);
   field("keep_checkpoints", config.keep_checkpoints);
   field("max_grad_norm", config.max_grad_norm);
+  field("max_grad_value", config.max_grad_value);
   field("monitor", config.monitor);
   field("restore_best", config.restore_best);
 }

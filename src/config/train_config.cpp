@@ -78,11 +78,10 @@ std::vector<std::string> problems(const TrainConfig& config) {
     found.push_back(fmt::format("keep_checkpoints is {}: give at least 1, or leave it out to keep all.",
                                 *config.keep_checkpoints));
   }
-  if (config.max_grad_norm && !(std::isfinite(*config.max_grad_norm) && *config.max_grad_norm > 0)) {
-    found.push_back(
-        fmt::format("max_grad_norm is {}: give a finite number above 0, or leave it out to measure the "
-                    "norm without clipping.",
-                    *config.max_grad_norm));
+  for (const auto& [name, limit] :
+       {std::pair("max_grad_norm", config.max_grad_norm), std::pair("max_grad_value", config.max_grad_value)}) {
+    if (!limit || (std::isfinite(*limit) && *limit > 0)) continue;
+    found.push_back(fmt::format("{} is {}: give a finite number above 0, or leave it out to clip nothing.", name, *limit));
   }
   if (!config.evaluate_every) {
     for (const auto& [name, set] : {std::pair("evaluate_first", config.evaluate_first),

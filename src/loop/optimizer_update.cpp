@@ -1,6 +1,8 @@
 #include "loop/optimizer_update.hpp"
 
 #include <ATen/core/Scalar.h>
+#include <ATen/ops/_foreach_clamp_max.h>
+#include <ATen/ops/_foreach_clamp_min.h>
 #include <ATen/ops/_foreach_div.h>
 #include <c10/core/GradMode.h>
 
@@ -28,7 +30,7 @@ UpdateOutcome overflow(const AccumulationWindow& window, const std::vector<std::
 
 UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t samples_on_all_ranks,
                                OptimizerAdapter& optimizer, WeightAverage* average,
-                               std::optional<double> max_grad_norm, LossScaler* scaler) {
+                               const Clipping& clipping, LossScaler* scaler) {
   if (samples_on_all_ranks == 0) return {.result = UpdateResult::skipped_empty};
 
   const c10::AutoGradMode no_grad(false);
@@ -45,8 +47,12 @@ UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t sa
 
   double clip = 1;
   // The small addend is torch.nn.utils.clip_grad_norm_'s, so that clipped runs follow Python's.
-  if (max_grad_norm) clip = std::min(1.0, *max_grad_norm / (norm + 1e-6));
+  if (clipping.max_norm) clip = std::min(1.0, *clipping.max_norm / (norm + 1e-6));
   if (!gradients.empty() && divisor / clip != 1) at::_foreach_div_(gradients, divisor / clip);
+  if (!gradients.empty() && clipping.max_value) {
+    at::_foreach_clamp_min_(gradients, -*clipping.max_value);
+    at::_foreach_clamp_max_(gradients, *clipping.max_value);
+  }
 
   if (average) average->start();
   optimizer.step();

@@ -17,6 +17,12 @@ enum class UpdateResult {
   skipped_overflow,  ///< the scaled gradients are not finite; the scale was lowered
 };
 
+/// Unset: not clipped.
+struct Clipping {
+  std::optional<double> max_norm = {};
+  std::optional<double> max_value = {};  ///< of any one element, after the norm
+};
+
 struct UpdateOutcome {
   UpdateResult result = UpdateResult::applied;
   /// The global norm of the mean gradient, before clipping.
@@ -32,6 +38,6 @@ struct UpdateOutcome {
 /// without a scaler, `endless-overflow` with one whose scale cannot come down further. Waits for the device.
 UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t samples_on_all_ranks,
                                OptimizerAdapter& optimizer, WeightAverage* average,
-                               std::optional<double> max_grad_norm, LossScaler* scaler = nullptr);
+                               const Clipping& clipping, LossScaler* scaler = nullptr);
 
 }  // namespace lockstep

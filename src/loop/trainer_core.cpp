@@ -14,6 +14,7 @@
 #include "config/json.hpp"
 #include "lockstep/base/messages.hpp"
 #include "lockstep/optim/parameter_groups.hpp"
+#include "lockstep/tensors/random_state.hpp"
 #include "loop/checkpoint_keeper.hpp"
 #include "loop/histograms.hpp"
 #include "loop/host_copy.hpp"
@@ -199,6 +200,17 @@ struct TrainerCore::Impl {
     checkpoints.name(names, config.keep_checkpoints, progress.run_id);
   }
 
+  /// A window failed, and everything is as it was before it: nothing of the run need be lost.
+  void save_before_failure() noexcept {
+    if (!checkpoints.is_open()) return;
+    try {
+      set_random_state(random_before_window, parts.accelerator.device());
+      save({});
+    } catch (const std::exception& error) {
+      warn(message::warning_not_saved(error.what()));
+    }
+  }
+
   // ---- evaluation ----
 
   Names all_sets() const {
@@ -365,6 +377,7 @@ struct TrainerCore::Impl {
   std::optional<WeightAverage> average;
   std::vector<RegisteredState> registered;
   std::vector<at::Tensor> buffers_before_window;
+  NamedTensors random_before_window;  // where a failed window could be saved
   std::optional<TorchSchedule> torch_schedule;  // set: progress.rates has no schedule
   Progress progress;
   HostCopy best;  // empty: nothing was judged yet, or not in this process
@@ -541,6 +554,7 @@ AccumulationWindow& TrainerCore::open_window() {
   const c10::AutoGradMode no_grad(false);
   for (const auto& parameter : run.modules.parameters()) parameter.second.mutable_grad().reset();
   if (!run.buffers_before_window.empty()) at::_foreach_copy_(run.buffers_before_window, run.modules.buffers());
+  if (run.checkpoints.is_open()) run.random_before_window = random_state(run.parts.accelerator.device());
   return run.window.emplace(
       run.parts.accelerator.options().gradient_accumulation_steps, run.progress.loss_unit,
       WindowPosition{.update = run.state().step + 1, .rank = run.parts.accelerator.rank()},
@@ -556,7 +570,8 @@ void TrainerCore::close_window(bool epoch_ended) {
   if (!run.torch_schedule) run.optimizer.set_rates(progress.rates.factor(state));
   const UpdateOutcome outcome =
       optimizer_update(*run.window, agreed.samples, run.optimizer, run.average ? &*run.average : nullptr,
-                       run.config.max_grad_norm, progress.loss_scaler ? &*progress.loss_scaler : nullptr);
+                       {.max_norm = run.config.max_grad_norm, .max_value = run.config.max_grad_value},
+                       progress.loss_scaler ? &*progress.loss_scaler : nullptr);
   const bool updated = outcome.result == UpdateResult::applied;
   if (!updated) run.put_buffers_back();
 
@@ -631,8 +646,11 @@ TrainState TrainerCore::finish() {
 
 void TrainerCore::fail() noexcept {
   auto& run = *impl_;
-  if (run.window) run.put_buffers_back();
-  run.window.reset();
+  if (run.window) {
+    run.put_buffers_back();
+    run.window.reset();
+    run.save_before_failure();
+  }
   run.checkpoints.close();
   if (!run.parts.logger) return;
   std::string text = "an exception that is no std::exception";

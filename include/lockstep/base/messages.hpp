@@ -149,6 +149,7 @@ std::string warning_not_bit_exact(const std::string& name, const std::string& sa
 std::string warning_options_restored(const std::string& group, const std::string& saved, const std::string& own);
 std::string warning_schedule_restored(const std::string& saved, const std::string& given);
 std::string warning_source_reread();
+std::string warning_not_saved(const std::string& reason);
 std::string problem_left_over_state(const std::string& object);
 std::string warning_registered_state_absent(const std::string& object);
 std::string warning_best_absent(std::int64_t step);

@@ -39,6 +39,8 @@ struct TrainConfig {
   std::optional<std::int64_t> keep_checkpoints = {};
   /// Clip gradients to this global norm. Unset: the norm is measured and logged only.
   std::optional<double> max_grad_norm = {};
+  /// Clip every element of the window's gradient to this size, after the norm. Unset: not done.
+  std::optional<double> max_grad_value = {};
   /// What decides about the best model and about stopping early. Unset: neither happens.
   std::optional<Monitor> monitor = {};
   /// After a normal end the model holds the best weights, until the next train() call, which goes on from the last ones.

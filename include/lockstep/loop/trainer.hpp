@@ -125,7 +125,7 @@ class Trainer {
   /// modules first. Called again, it goes on from where it stands. Every rank calls it.
   ///
   /// If it throws, parameters, optimizer state, averages, schedule, state() and buffers are as before the window that
-  /// failed. Errors: ConfigError, StepError, DataError, NonFiniteError, CheckpointError, FileError, and whatever the
+  /// failed; with a checkpoint_dir that state is saved as `last`, so that a run goes on where it failed. Errors: ConfigError, StepError, DataError, NonFiniteError, CheckpointError, FileError, and whatever the
   /// user's own code throws.
   TrainState train(const TrainConfig& config, const TrainOptions& options = {}) {
     const c10::AutoGradMode gradients(true);

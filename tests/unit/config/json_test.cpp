@@ -164,11 +164,12 @@ CATCH_TEST_CASE("a TrainConfig is read back with all its parts") {
                            .checkpoint_every = {},
                            .keep_checkpoints = 3,
                            .max_grad_norm = 0.1,
+                           .max_grad_value = 0.2,
                            .monitor = Monitor("validation/accuracy", {Direction::maximize, 4, 0.5, 2}),
                            .restore_best = true};
   const json expected = json::parse(R"({"epochs": 9, "max_steps": 100, "log_every": 5,
       "evaluate_every": "50 steps", "checkpoint_every": null, "keep_checkpoints": 3,
-      "max_grad_norm": 0.1, "monitor": {"metric": "validation/accuracy", "direction": "maximize",
+      "max_grad_norm": 0.1, "max_grad_value": 0.2, "monitor": {"metric": "validation/accuracy", "direction": "maximize",
       "patience": 4,
       "min_delta": 0.5, "start_epoch": 2}, "limit_train_batches": 0.5, "log_histograms_every": "3 epochs",
       "evaluate_first": true,

@@ -39,6 +39,7 @@ CATCH_TEST_CASE("every mistake in the settings is named by its field") {
       {TrainConfig{.epochs = 1, .keep_checkpoints = 0}, "keep_checkpoints is 0"},
       {TrainConfig{.epochs = 1, .max_grad_norm = 0.0}, "max_grad_norm is 0"},
       {TrainConfig{.epochs = 1, .max_grad_norm = inf}, "max_grad_norm is inf"},
+      {TrainConfig{.epochs = 1, .max_grad_value = -1.0}, "max_grad_value is -1"},
       {watch("loss", {}), "monitor watches \"loss\""},
       {watch("validation/", {}), "monitor watches \"validation/\""},
       {watch("validation/loss", {.patience = 0}), "monitor.patience is 0"},

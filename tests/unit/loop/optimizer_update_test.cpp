@@ -40,7 +40,7 @@ struct Update {
 
   UpdateOutcome run(std::optional<double> max_grad_norm = {}, WeightAverage* average = nullptr,
                     LossScaler* scaler = nullptr) {
-    return optimizer_update(window, window.samples(), *adapter, average, max_grad_norm, scaler);
+    return optimizer_update(window, window.samples(), *adapter, average, {.max_norm = max_grad_norm}, scaler);
   }
 
   [[nodiscard]] float value(std::size_t parameter) const {
@@ -83,6 +83,23 @@ CATCH_TEST_CASE("the norm is the one before clipping, and the clipped gradient h
   CATCH_CHECK(update.value(1) == Approx(-4 * 0.5 / norm).epsilon(1e-6));
 }
 
+CATCH_TEST_CASE("single elements are clipped once for the window, after the division by its samples and the norm") {
+  Update update;
+  update.add({8, -2}, 1);
+  update.add({4, -4}, 3);
+  const auto outcome =
+      optimizer_update(update.window, update.window.samples(), *update.adapter, nullptr, {.max_value = 3.75});
+  CATCH_CHECK(outcome.gradient_norm == Approx(std::sqrt(2 * 25 + 2 * 3.5 * 3.5)));
+  CATCH_CHECK(update.value(0) == -3.75f);
+  CATCH_CHECK(update.value(1) == 3.5f);
+
+  Update negative;
+  negative.add({-9, 1}, 1);
+  (void)optimizer_update(negative.window, 1, *negative.adapter, nullptr, {.max_norm = 1e6, .max_value = 2});
+  CATCH_CHECK(negative.value(0) == 2.0f);
+  CATCH_CHECK(negative.value(1) == -1.0f);
+}
+
 CATCH_TEST_CASE("a gradient below the limit is not changed by a bit") {
   Update update;
   update.add({0.1f, 0.7f}, 1);
@@ -104,7 +121,7 @@ CATCH_TEST_CASE("clipping follows torch.nn.utils.clip_grad_norm_ to a relative 1
   theirs.optimizer->step();
 
   AccumulationWindow window(1, 1, {});
-  const auto outcome = optimizer_update(window, 1, *ours.adapter, nullptr, 1.0);
+  const auto outcome = optimizer_update(window, 1, *ours.adapter, nullptr, {.max_norm = 1.0});
   CATCH_CHECK(outcome.gradient_norm == Approx(norm).epsilon(1e-6));
   for (std::size_t i = 0; i < 2; ++i) {
     CATCH_CHECK(torch::allclose(ours.parameters[i].second, theirs.parameters[i].second, 1e-6, 0));

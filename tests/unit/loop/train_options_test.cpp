@@ -545,3 +545,32 @@ CATCH_TEST_CASE("the program's own settings stand beside the Trainer's in the lo
   CATCH_CHECK(nlohmann::json::parse(read_text(directory.path() / "run" / "config.json")).at("settings") == expected);
   CATCH_CHECK_THAT(train_error(run, {.epochs = 2}, {.settings = "{"}), Contains("settings is no JSON"));
 }
+
+CATCH_TEST_CASE("what stood before a window that failed is saved, and goes on from there to the same bits") {
+  const TemporaryDirectory directory;
+  const auto noisy = [](OneWeight& model, const at::Tensor& batch) -> StepOutput {
+    return {.loss = (model.w - batch + torch::rand({}, torch::kDouble)).square().mean(), .num_samples = 1};
+  };
+  const TrainConfig config{.epochs = 1, .evaluate_every = {}, .checkpoint_every = {}};
+  OneWeightRun whole(numbered_batches(6), noisy, {.accumulation = 2, .lr = 0.1});
+  (void)whole.trainer.train(config);
+
+  std::int64_t microbatch = 0;
+  OneWeightRun failing(numbered_batches(6),
+                       [&](OneWeight& model, const at::Tensor& batch) {
+                         auto output = noisy(model, batch);
+                         if (++microbatch == 4) throw std::runtime_error("the user's own");
+                         return output;
+                       },
+                       {.accumulation = 2, .lr = 0.1});
+  CATCH_CHECK_THROWS_WITH(failing.trainer.train(config, {.checkpoint_dir = directory.path()}), "the user's own");
+  CATCH_CHECK(target(directory.path(), "last") == "step-00000001");
+  CATCH_CHECK(target(directory.path(), "final").empty());
+
+  OneWeightRun resumed(numbered_batches(6), noisy, {.accumulation = 2, .lr = 0.1, .seed = 99});
+  CATCH_CHECK_THAT(train_error(resumed, config, {.checkpoint_dir = directory.path(), .resume_from = latest}),
+                   Contains("seed"));
+  OneWeightRun again(numbered_batches(6), noisy, {.accumulation = 2, .lr = 0.1});
+  (void)again.trainer.train(config, {.checkpoint_dir = directory.path(), .resume_from = latest});
+  CATCH_CHECK(again.w() == whole.w());
+}
