@@ -26,7 +26,7 @@ double Schedule::factor(std::int64_t completed) const {
   return std::visit(
       [&]<class Kind>(const Kind& schedule) -> double {
         if constexpr (std::is_same_v<Kind, Plateau>) {
-          assert(!"a Plateau's multiplier depends on its state");
+          assert(false && "a Plateau's multiplier depends on its state");
           return 1;
         } else {
           return schedule.factor(completed);

@@ -1,60 +1,21 @@
 // Mixed-precision runs against Python's: tests/reference/record_precision.py records what is compared here.
-#include <filesystem>
-#include <nlohmann/json.hpp>
-
 #include "support/catch.hpp"
-#include "support/file_text.hpp"
+#include "reference/recorded.hpp"
 #include "support/fixtures.hpp"
 
 namespace lockstep::test {
 namespace {
 
-using Numbers = std::vector<double>;
-
 const nlohmann::json& recorded_runs() {
-  static const auto json =
-      nlohmann::json::parse(read_text(std::filesystem::path(__FILE__).parent_path() / "precision.json"));
+  static const auto json = read_recorded("precision.json");
   return json;
-}
-
-at::Tensor floats(const nlohmann::json& numbers) {
-  return torch::tensor(numbers.get<Numbers>(), torch::kDouble).to(torch::kFloat);
-}
-
-struct Net : torch::nn::Module {
-  Net() {
-    first = register_module("first", torch::nn::Linear(4, 8));
-    last = register_module("last", torch::nn::Linear(8, 3));
-  }
-
-  at::Tensor forward(const at::Tensor& data) { return last(torch::tanh(first(data))); }
-
-  torch::nn::Linear first{nullptr};
-  torch::nn::Linear last{nullptr};
-};
-
-at::Tensor flat(const torch::nn::Module& net) {
-  std::vector<at::Tensor> parts;
-  for (const auto& parameter : net.parameters()) parts.push_back(parameter.detach().flatten());
-  return torch::cat(parts);
-}
-
-void set(torch::nn::Module& net, const at::Tensor& values) {
-  const torch::NoGradGuard no_grad;
-  std::int64_t begin = 0;
-  for (auto& parameter : net.parameters()) {
-    parameter.copy_(values.narrow(0, begin, parameter.numel()).view_as(parameter));
-    begin += parameter.numel();
-  }
 }
 
 std::vector<Example> data() {
   std::vector<Example> batches;
   for (std::size_t i = 0; i < recorded_runs().at("data").size(); ++i) {
     const auto target = recorded_runs().at("target")[i].get<std::vector<std::int64_t>>();
-    std::vector<at::Tensor> rows;
-    for (const auto& row : recorded_runs().at("data")[i]) rows.push_back(floats(row));
-    batches.push_back({torch::stack(rows), torch::tensor(target)});
+    batches.push_back({matrix(recorded_runs().at("data")[i]), torch::tensor(target)});
   }
   return batches;
 }
@@ -66,20 +27,6 @@ std::unique_ptr<torch::optim::Optimizer> optimizer(const std::string& kind, cons
   }
   return std::make_unique<torch::optim::AdamW>(net.parameters(),
                                                torch::optim::AdamWOptions(0.02).weight_decay(0.05));
-}
-
-Numbers second(const std::vector<std::pair<std::int64_t, double>>& series) {
-  Numbers values;
-  for (const auto& [step, value] : series) values.push_back(value);
-  return values;
-}
-
-void check_close(const Numbers& ours, const Numbers& pythons, double tolerance) {
-  CATCH_REQUIRE(ours.size() == pythons.size());
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    CATCH_CAPTURE(i);
-    CATCH_CHECK(ours[i] == Approx(pythons[i]).epsilon(tolerance));
-  }
 }
 
 // Another processor may round other halves than the one that recorded, and what is rounded otherwise stays so
@@ -97,13 +44,13 @@ CATCH_TEST_CASE("mixed-precision runs follow Python's, update by update") {
     options.loss_scaler = LossScalerOptions{.initial_scale = 0x1p22, .growth_interval = 4};
   }
   Accelerator accelerator(options);
-  Net net;
-  const auto start = floats(recorded_runs().at("start"));
-  set(net, start);
+  TwoLayers net(4, 8, 3);
+  const auto start = doubles(recorded_runs().at("start"));
+  fill(net, start);
   const auto torch_optimizer = optimizer(kind, net);
   auto batches = data();
   Numbers losses;
-  auto step = [&losses](Net& model, const Example& batch) -> StepOutput {
+  auto step = [&losses](TwoLayers& model, const Example& batch) -> StepOutput {
     const auto loss = torch::nn::functional::cross_entropy(model.forward(batch.data), batch.target);
     losses.push_back(loss.item<double>());
     return {.loss = loss, .num_samples = batch.target.size(0)};
@@ -115,9 +62,9 @@ CATCH_TEST_CASE("mixed-precision runs follow Python's, update by update") {
   for (const auto& weights : python.at("weights")) {
     CATCH_CAPTURE(++update);
     trainer.train({.epochs = 100, .max_steps = update, .log_every = 1, .max_grad_norm = 1.0});
-    const auto expected = floats(weights);
+    const auto expected = doubles(weights);
     const double moved = (expected - start).abs().max().item<double>();
-    const double difference = (flat(net) - expected).abs().max().item<double>();
+    const double difference = (flat(net.parameters()) - expected).abs().max().item<double>();
     CATCH_CHECK(difference <= tolerance * moved);
   }
   check_close(losses, python.at("losses").get<Numbers>(), tolerance);
