@@ -102,7 +102,7 @@ def rounded(value, digits):
         return float(f"{value:.{digits}g}")
     if isinstance(value, list):
         return [rounded(v, digits) for v in value]
-    return {k: rounded(v, digits) for k, v in value.items()}
+    return {k: rounded(v, 16 if k == "rates" else digits) for k, v in value.items()}  # Python's rates are doubles
 
 
 path = pathlib.Path(__file__).with_name("trajectories.json")
