@@ -1,5 +1,5 @@
 # Compiles PROGRAM without output, with its command from the compilation database DATABASE, and judges the
-# result.
+# result. With CLANG, that compiler takes the place of the one in the command.
 
 file(READ "${DATABASE}" database)
 string(JSON count LENGTH "${database}")
@@ -19,6 +19,12 @@ endif()
 
 set(ENV{LC_ALL} C)
 separate_arguments(command UNIX_COMMAND "${command}")
+if(CLANG)
+  list(POP_FRONT command)
+  list(PREPEND command "${CLANG}")
+  # The precompiled header is another compiler's.
+  list(TRANSFORM command REPLACE ".*cmake_pch.*" "torch/torch.h")
+endif()
 execute_process(COMMAND ${command} -fsyntax-only WORKING_DIRECTORY "${directory}" RESULT_VARIABLE result
                 OUTPUT_VARIABLE output ERROR_VARIABLE output)
 
