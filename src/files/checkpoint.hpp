@@ -34,12 +34,12 @@ struct Checkpoint {
   /// with `step` and `batches`). `format_version` and `files` are added by the writer and checked by the
   /// reader.
   nlohmann::json manifest;
-  NamedTensors model;
-  NamedTensors ema;        ///< empty: no file
-  NamedTensors optimizer;  ///< empty: no file
-  NamedTensors objective;  ///< empty: no file
-  NamedTensors registered;  ///< the user's own objects, `<object>/<tensor>`; empty: no file
-  NamedTensors rank;       ///< this rank's own; empty when read if the checkpoint has none for this rank
+  NamedTensors model = {};
+  NamedTensors ema = {};         ///< empty: no file
+  NamedTensors optimizer = {};   ///< empty: no file
+  NamedTensors objective = {};   ///< empty: no file
+  NamedTensors registered = {};  ///< the user's own objects, `<object>/<tensor>`; empty: no file
+  NamedTensors rank = {};        ///< this rank's own; empty when read if the checkpoint has none for this rank
 };
 
 /// Reads one checkpoint folder, or a name that leads to one; every size and checksum is verified first.
