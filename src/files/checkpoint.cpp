@@ -52,7 +52,9 @@ fs::path step_folder_of(const fs::path& given) {
   const auto status = fs::symlink_status(path, ignored);
   if (fs::is_symlink(status)) return follow_name(path);
   if (!fs::is_directory(status)) {
-    const char* problem = fs::exists(status) ? "it is a file, not a folder; the weights in a .safetensors file are a new run's start, see load_weights()" : "there is nothing of that name";
+    const char* problem = fs::exists(status)
+                              ? "it is a file, not a folder; weights from a file are loaded with load_weights()"
+                              : "there is nothing of that name";
     throw message::checkpoint_not_found(given, problem, present_in(parent_of(path)));
   }
   if (!is_step_folder_name(path.filename()) && !fs::exists(path / manifest_file_name, ignored)) {

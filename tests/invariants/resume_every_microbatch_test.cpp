@@ -57,7 +57,9 @@ class FileSink : public Sink {
   void write(const LogEvent& event) override {
     std::ostringstream line;
     line << event.event << " step " << event.step << " epoch " << event.epoch << " samples " << event.samples;
-    for (const auto& [name, value] : event.values) line << ' ' << name << ' ' << testing::text_of(value);
+    for (const auto& [name, value] : event.values) {
+      if (!is_measurement(name)) line << ' ' << name << ' ' << testing::text_of(value);
+    }
     const auto text = line.str() + "\n";
     if (::write(file_, text.data(), text.size()) != static_cast<ssize_t>(text.size())) std::abort();
   }

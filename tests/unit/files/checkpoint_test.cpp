@@ -151,7 +151,8 @@ CATCH_TEST_CASE("A path without a checkpoint is an error that says what is there
   CATCH_CHECK(error("best") == "[checkpoint-not-found] no checkpoint at " + root +
                                    "/best: there is nothing of that name. " + present);
   CATCH_CHECK(error("file") == "[checkpoint-not-found] no checkpoint at " + root +
-                                   "/file: it is a file, not a folder. " + present);
+                                   "/file: it is a file, not a folder; weights from a file are loaded with load_weights(). " +
+                                       present);
   CATCH_CHECK(error("") == "[checkpoint-not-found] no checkpoint at " + root +
                                "/: it is a folder without a manifest.json. " + present);
   CATCH_CHECK(error("final") == "[checkpoint-not-found] no checkpoint at " + root +
