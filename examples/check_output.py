@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Runs an example and compares what it prints with the block after "// Prints:" in the comment at its top.
+"""Runs an example in an empty folder; what it prints must be what its top comment says after "// Prints:".
 
     check_output.py main.cpp PROGRAM [ARGUMENT...]
 
-Words must be equal and whole numbers too. A number with a point may differ by 5 % or by one in its last digit,
-since processors round differently. A word of 16 or more hexadecimal digits stands for any such word, equal ones
-for equal ones. A line that ends in "..." may go on in any way.
+Words must be equal and whole numbers too. A number with a point may differ by 5 % or by one in its last
+digit, since processors round differently. A word of 16 or more hexadecimal digits stands for any such word,
+equal ones for equal ones. A line that ends in "..." may go on in any way.
 """
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 DECIMAL = re.compile(r"-?\d+\.(\d+)(?:e([+-]\d+))?")
@@ -50,7 +51,8 @@ def fits(expected, actual, digests):
 def main():
     source, *command = sys.argv[1:]
     expected = expected_lines(source)
-    run = subprocess.run(command, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+        run = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     actual = [line for line in run.stdout.splitlines() if line.strip()]
     digests = {}
     wrong = [f"  {a!r}\n    instead of {b!r}" for b, a in zip(expected, actual) if not fits(b, a, digests)]
@@ -58,8 +60,8 @@ def main():
         return
     print(run.stdout + run.stderr)
     print("\n".join(wrong))
-    sys.exit(f"code {run.returncode}, {len(actual)} lines instead of {len(expected)}, {len(wrong)} of them other "
-             f"than {source} says")
+    sys.exit(f"code {run.returncode}, {len(actual)} lines instead of {len(expected)}, {len(wrong)} wrong ones: "
+             f"see {source}")
 
 
 main()

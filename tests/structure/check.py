@@ -69,8 +69,9 @@ for path in sorted((root / "include/lockstep").glob("*/*.hpp")):
     if path.parent.name != "testing":
         require(f"`{path.stem}`" in source_map, f"docs/source-map.md does not name {path.parent.name}/{path.stem}")
 
-require((root / "examples/minimal/main.cpp").read_text() in (root / "README.md").read_text(),
-        "the program in README.md is not examples/minimal/main.cpp")
+for page, program in (("README.md", "minimal"), ("docs/quickstart.md", "quickstart")):
+    require((root / f"examples/{program}/main.cpp").read_text() in (root / page).read_text(),
+            f"the program in {page} is not examples/{program}/main.cpp")
 
 for breach in breaches:
     print(breach)
