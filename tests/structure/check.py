@@ -69,6 +69,10 @@ for path in sorted((root / "include/lockstep").glob("*/*.hpp")):
     if path.parent.name != "testing":
         require(f"`{path.stem}`" in source_map, f"docs/source-map.md does not name {path.parent.name}/{path.stem}")
 
+for page in (root / "README.md", *(root / "docs").glob("*.md")):
+    for link in re.findall(r"\]\((?!https?:)([^)#\s]+)[)#]", page.read_text()):
+        require((page.parent / link).exists(), f"{page.name} links to {link}, which is not there")
+
 for page, program in (("README.md", "minimal"), ("docs/quickstart.md", "quickstart")):
     require((root / f"examples/{program}/main.cpp").read_text() in (root / page).read_text(),
             f"the program in {page} is not examples/{program}/main.cpp")
