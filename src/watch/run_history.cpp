@@ -95,7 +95,7 @@ void export_csv(const std::filesystem::path& metrics, const std::filesystem::pat
   }
 
   std::string table = "step,epoch,samples,time";
-  for (const auto& column : columns) table += "," + csv_field(column);
+  for (const auto& column : columns) table += fmt::format(",{}", csv_field(column));
   table += "\n";
   for (const auto& [step, row] : rows) {
     table += fmt::format("{},{},{},{}", step, row.last.epoch, row.last.samples, row.last.time);
