@@ -63,6 +63,12 @@ void InputFile::read(void* data, std::size_t size, std::uint64_t offset) const {
   }
 }
 
+std::string InputFile::text() const {
+  std::string text(static_cast<std::size_t>(size_), '\0');
+  read(text.data(), text.size(), 0);
+  return text;
+}
+
 std::uint32_t InputFile::crc32c() const {
   std::vector<char> piece(static_cast<std::size_t>(std::min<std::uint64_t>(piece_size, size_)));
   std::uint32_t crc = 0;

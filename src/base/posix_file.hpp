@@ -43,6 +43,8 @@ class InputFile {
   [[nodiscard]] std::uint64_t size() const { return size_; }
   /// Fills `data` from `offset` on; a file that ends before is an error.
   void read(void* data, std::size_t size, std::uint64_t offset) const;
+  /// All of the file.
+  [[nodiscard]] std::string text() const;
   /// Of the whole file, read in constant memory.
   [[nodiscard]] std::uint32_t crc32c() const;
 

@@ -125,10 +125,7 @@ void Settings::merge(std::string_view text, const std::string& source) {
 }
 
 void Settings::merge_file(const std::filesystem::path& file) {
-  const InputFile input(file);
-  std::string text(input.size(), '\0');
-  input.read(text.data(), text.size(), 0);
-  merge(text, file.string());
+  merge(InputFile(file).text(), file.string());
 }
 
 void Settings::merge_environment(const std::string& prefix) {

@@ -71,8 +71,7 @@ nlohmann::json parse_manifest(const std::string& text) {
 
 std::string read_manifest_text(const InputFile& file) {
   if (file.size() > max_manifest_size) throw FileDamage("it has more than 100 MB");
-  std::string text(file.size(), '\0');
-  file.read(text.data(), text.size(), 0);
+  std::string text = file.text();
   const std::size_t line_size = checksum_line("", 0).size();
   const std::size_t covered = text.size() - std::min(text.size(), line_size);
   if (text.substr(covered) != checksum_line(text.data(), covered)) {

@@ -1,7 +1,5 @@
 #include "lockstep/files/weights_file.hpp"
 
-#include <c10/core/GradMode.h>
-
 #include <algorithm>
 #include <random>
 #include <set>
@@ -12,6 +10,7 @@
 #include "lockstep/base/messages.hpp"
 #include "lockstep/tensors/module_state.hpp"
 #include "lockstep/tensors/safetensors.hpp"
+#include "tensors/copy_by_name.hpp"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -151,9 +150,7 @@ LoadedWeights load_weights(torch::nn::Module& module, const fs::path& path, cons
   }
   if (!problems.empty()) throw message::weights_do_not_fit(path, problems, hints);
 
-  const c10::AutoGradMode no_grad(false);
-  const std::map<std::string, at::Tensor> own_by_name(own.begin(), own.end());
-  for (const auto& [name, value] : to_load) own_by_name.at(name).copy_(value);
+  copy_by_name(to_load, own);
   return result;
 }
 

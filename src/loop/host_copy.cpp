@@ -3,7 +3,7 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 
-#include <map>
+#include "tensors/copy_by_name.hpp"
 
 namespace lockstep {
 
@@ -15,14 +15,6 @@ void HostCopy::keep(const NamedTensors& tensors) {
     }
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) tensors_[i].second.copy_(tensors[i].second);
-}
-
-void copy_by_name(const NamedTensors& values, const NamedTensors& into) {
-  const c10::AutoGradMode no_grad(false);
-  const std::map<std::string, at::Tensor> by_name(values.begin(), values.end());
-  for (const auto& [name, tensor] : into) {
-    if (const auto found = by_name.find(name); found != by_name.end()) tensor.copy_(found->second);
-  }
 }
 
 ValueSwap::ValueSwap(const NamedTensors& values, NamedTensors into) : into_(std::move(into)) {

@@ -21,9 +21,6 @@ class HostCopy {
   NamedTensors tensors_;
 };
 
-/// Copies values into tensors of the same names. Names without a value are left alone.
-void copy_by_name(const NamedTensors& values, const NamedTensors& into);
-
 /// Puts values into tensors of the same names, and what was there back when it goes.
 class [[nodiscard]] ValueSwap {
  public:

@@ -13,7 +13,7 @@
 #include "lockstep/base/messages.hpp"
 #include "lockstep/base/version.hpp"
 #include "lockstep/tensors/random_state.hpp"
-#include "loop/host_copy.hpp"
+#include "tensors/copy_by_name.hpp"
 
 namespace lockstep {
 namespace {

@@ -24,6 +24,7 @@
 #include "loop/settings_check.hpp"
 #include "loop/snapshot.hpp"
 #include "loop/trained_modules.hpp"
+#include "tensors/copy_by_name.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -260,9 +261,8 @@ struct TrainerCore::Impl {
   }
 
   void keep_best(Values values) {
-    NamedTensors tensors = modules.model_state();
+    NamedTensors tensors = whole_state();
     if (average && !is_raw(config.monitor->metric())) tensors = average->over(std::move(tensors));
-    for (auto& tensor : modules.objective_state()) tensors.push_back(std::move(tensor));
     best.keep(tensors);
     for (auto& value : values) value.first = "best/" + value.first;
     log("best", std::move(values), {});

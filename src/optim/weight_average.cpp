@@ -9,6 +9,7 @@
 #include <map>
 
 #include "lockstep/base/messages.hpp"
+#include "tensors/copy_by_name.hpp"
 
 namespace lockstep {
 
@@ -49,11 +50,7 @@ void WeightAverage::load(const NamedTensors& saved) {
   average_.clear();
   if (saved.empty()) return;
   start();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    for (const auto& [name, tensor] : saved) {
-      if (name == parameters_[i].first) average_[i].copy_(tensor);
-    }
-  }
+  copy_by_name(saved, named());
 }
 
 WeightAverage::Swap::Swap(WeightAverage& average) {

@@ -59,9 +59,7 @@ struct Row {
 }  // namespace
 
 std::vector<LogEvent> read_run_history(const std::filesystem::path& metrics) {
-  const InputFile file(metrics);
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  file.read(text.data(), text.size(), 0);
+  const std::string text = InputFile(metrics).text();
 
   std::vector<LogEvent> events;
   for (std::string_view rest = text; !rest.empty();) {

@@ -44,13 +44,6 @@ fs::path next_path(const fs::path& directory) {
   return directory / fmt::format("{}{:010}.{}.{}{}", prefix, seconds, host_name(), ::getpid(), suffix);
 }
 
-std::string read_file(const fs::path& path) {
-  const InputFile file(path);
-  std::string bytes(static_cast<std::size_t>(file.size()), '\0');
-  file.read(bytes.data(), bytes.size(), 0);
-  return bytes;
-}
-
 bool is_before(const EventRecord& record, std::int64_t first_step) {
   if (record.tags.empty()) return true;
   // The configuration is written when a call begins, so that of a later call at the same step replaces it.
@@ -107,7 +100,7 @@ void TensorboardSink::take_back(std::int64_t first_step) {
   path_ = next_path(directory_.path());
   last_steps_.clear();
   for (const auto& path : own_files(directory_.path())) {
-    const std::string bytes = read_file(path);
+    const std::string bytes = InputFile(path).text();
     std::string kept;
     bool has_summary = false;
     for (std::string_view rest = bytes; const auto record = read_record(rest);) {
