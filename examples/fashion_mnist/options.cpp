@@ -64,7 +64,7 @@ void add_flags(KeyFlags& flags) {
   flags.add("--batch-size", {"loader.batch_size"}, "N", "Images in a microbatch");
   flags.add("--accumulate", {"accelerator.gradient_accumulation_steps"}, "N",
             "Microbatches behind an update");
-  flags.add("--precision", {"accelerator.precision"}, "TYPE", "fp32, fp64, bf16-mixed or fp16-mixed");
+  flags.add("--precision", {"accelerator.precision"}, "TYPE", "fp32, fp64, bf16, fp16, bf16-mixed or fp16-mixed");
   flags.add("--ema-decay", {"trainer.ema_decay"}, "X",
             "Decay of the averaged weights at each update, below 1");
   flags.add("--lr", {"optimizer.lr"}, "X", "Learning rate after the warm-up");

@@ -113,7 +113,7 @@ std::string problem_accumulation(std::int64_t value) {
 std::string problem_loss_scaler(const std::string& precision) {
   return fmt::format(
       "loss_scaler is set but the precision is {}, which scales no loss, so it would be ignored: set "
-      "fp16_mixed or leave it out.",
+      "fp16 or fp16_mixed, or leave it out.",
       precision);
 }
 
@@ -145,6 +145,41 @@ ConfigError duplicate_parameter(const std::string& name, std::size_t first_group
 ConfigError unknown_group(const std::string& group, const std::vector<std::string>& known) {
   return {"unknown-group", fmt::format("the optimizer has no parameter group named \"{}\"; it has {}.", group,
                                        fmt::join(known, ", "))};
+}
+
+ConfigError parameter_not_flat(const std::string& parameter, const std::string& why) {
+  return {"parameter-not-flat",
+          fmt::format("parameter {} cannot live in a flat buffer: {}. Tie parameters by registering one tensor "
+                      "under both names; where that cannot be, set flat_parameters = false in TrainerOptions, "
+                      "which trains the same and slower.",
+                      parameter, why)};
+}
+
+StepError parameter_moved(const std::string& parameter, const std::string& before, const std::string& now) {
+  return {"parameter-moved",
+          fmt::format("parameter {} was {} when the Trainer was made and has become {}. Its former values are "
+                      "back in place. Do not convert, move or resize a module that a Trainer holds: destroy the "
+                      "Trainer first, or choose type and device in AcceleratorOptions.",
+                      parameter, before, now)};
+}
+
+StepError gradient_replaced(const std::string& parameter) {
+  return {"gradient-replaced",
+          fmt::format("the gradient of {} was reset or replaced inside a window, so that what earlier "
+                      "microbatches added to it is lost. Leave zero_grad() to the Trainer, which clears "
+                      "gradients once a window.",
+                      parameter)};
+}
+
+std::string problem_optimizer_option(const std::string& group, const std::string& option, double value,
+                                     const std::string& allowed) {
+  return fmt::format("group {} of the optimizer has {} = {}: give {}.", group, option, value, allowed);
+}
+
+std::string problem_two_rates(const std::string& group) {
+  return fmt::format("group {} has a learning rate of its own twice: in ParameterGroup::lr and in its options. "
+                     "Leave one out.",
+                     group);
 }
 
 ConfigError device_not_available(const std::string& device) {
@@ -602,8 +637,9 @@ std::string problem_interval_of_set(const std::string& name, std::int64_t every)
       name, every);
 }
 
-std::string problem_average_buffers() {
-  return "average_buffers is set but would be ignored, as nothing is averaged: set ema_decay, or leave it out.";
+std::string problem_without_ema(const std::string& setting) {
+  return fmt::format("{} is set but would be ignored, as nothing is averaged: set ema_decay, or leave it out.",
+                     setting);
 }
 
 std::string problem_objective_name(const std::string& tensor) {

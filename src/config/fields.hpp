@@ -191,7 +191,7 @@ Names<Enum> names_of(std::initializer_list<Enum> all) {
 
 inline Names<Precision> names(Precision) {
   using enum Precision;
-  return names_of({fp32, fp64, bf16_mixed, fp16_mixed});
+  return names_of({fp32, fp64, bf16, fp16, bf16_mixed, fp16_mixed});
 }
 
 inline Names<EndReason> names(EndReason) {

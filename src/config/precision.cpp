@@ -13,6 +13,10 @@ std::string to_string(Precision precision) {
       return "fp32";
     case Precision::fp64:
       return "fp64";
+    case Precision::bf16:
+      return "bf16";
+    case Precision::fp16:
+      return "fp16";
     case Precision::bf16_mixed:
       return "bf16-mixed";
     case Precision::fp16_mixed:

@@ -30,13 +30,15 @@ UpdateOutcome overflow(const AccumulationWindow& window, const std::vector<std::
 
 UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t samples_on_all_ranks,
                                OptimizerAdapter& optimizer, WeightAverage* average,
-                               const Clipping& clipping, LossScaler* scaler) {
+                               const UpdateSettings& settings, LossScaler* scaler) {
   if (samples_on_all_ranks == 0) return {.result = UpdateResult::skipped_empty};
 
   const c10::AutoGradMode no_grad(false);
-  const auto gradients = optimizer.gradients();
-  const double divisor = static_cast<double>(samples_on_all_ranks) / static_cast<double>(window.loss_unit()) *
-                         window.loss_scale();
+  auto& arena = optimizer.arena();
+  arena.close_window();
+  const auto gradients = arena.gradients();
+  double divisor = static_cast<double>(samples_on_all_ranks) / static_cast<double>(window.loss_unit()) *
+                   window.loss_scale();
 
   double norm = gradient_norm(gradients) / divisor;
   if (!std::isfinite(norm)) {
@@ -45,18 +47,17 @@ UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t sa
     norm = exact_gradient_norm(gradients) / divisor;
   }
 
-  double clip = 1;
   // The small addend is torch.nn.utils.clip_grad_norm_'s, so that clipped runs follow Python's.
-  if (clipping.max_norm) clip = std::min(1.0, *clipping.max_norm / (norm + 1e-6));
-  if (!gradients.empty() && divisor / clip != 1) at::_foreach_div_(gradients, divisor / clip);
-  if (!gradients.empty() && clipping.max_value) {
-    at::_foreach_clamp_min_(gradients, -*clipping.max_value);
-    at::_foreach_clamp_max_(gradients, *clipping.max_value);
+  if (settings.max_norm) divisor /= std::min(1.0, *settings.max_norm / (norm + 1e-6));
+  if (!gradients.empty() && settings.max_value) {
+    at::_foreach_div_(gradients, divisor);
+    at::_foreach_clamp_min_(gradients, -*settings.max_value);
+    at::_foreach_clamp_max_(gradients, *settings.max_value);
+    divisor = 1;
   }
 
   if (average) average->start();
-  optimizer.step();
-  if (average) average->update();
+  optimizer.step({.divisor = divisor, .average = average, .clear_gradients = !settings.keep_gradients});
   if (scaler) scaler->after_update();
   return {.result = UpdateResult::applied, .gradient_norm = norm};
 }

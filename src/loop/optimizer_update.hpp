@@ -17,10 +17,11 @@ enum class UpdateResult {
   skipped_overflow,  ///< the scaled gradients are not finite; the scale was lowered
 };
 
-/// Unset: not clipped.
-struct Clipping {
-  std::optional<double> max_norm = {};
+struct UpdateSettings {
+  std::optional<double> max_norm = {};   ///< unset: not clipped by the norm
   std::optional<double> max_value = {};  ///< of any one element, after the norm
+  /// Gradients are wanted after the update, as the optimizer got them; else they may be cleared in its pass.
+  bool keep_gradients = false;
 };
 
 struct UpdateOutcome {
@@ -38,6 +39,6 @@ struct UpdateOutcome {
 /// without a scaler, `endless-overflow` with one whose scale cannot come down further. Waits for the device.
 UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t samples_on_all_ranks,
                                OptimizerAdapter& optimizer, WeightAverage* average,
-                               const Clipping& clipping, LossScaler* scaler = nullptr);
+                               const UpdateSettings& settings, LossScaler* scaler = nullptr);
 
 }  // namespace lockstep

@@ -52,7 +52,7 @@ void compare_tensors(const std::string& what, const NamedTensors& saved, const N
 
 /// What the course of the loss scale depends on; its initial value is in the state.
 json loss_scaler_settings(const AcceleratorOptions& options) {
-  if (options.precision != Precision::fp16_mixed) return nullptr;
+  if (!scales_loss(options.precision)) return nullptr;
   const auto settings = options.loss_scaler.value_or(LossScalerOptions{});
   return {{"growth_factor", settings.growth_factor},
           {"backoff_factor", settings.backoff_factor},
@@ -71,7 +71,7 @@ void compare_fingerprints(const json& saved, const json& own, Problems& problems
     if (before != value)
       problems.push_back(message::problem_setting("data " + name, before.dump(), value.dump()));
   }
-  for (const auto* name : {"torch", "cpu_capability", "threads", "device"}) {
+  for (const auto* name : {"torch", "cpu_capability", "threads", "device", "flat_parameters"}) {
     if (saved.at(name) != own.at(name)) {
       warnings.push_back(message::warning_not_bit_exact(name, saved.at(name).dump(), own.at(name).dump()));
     }
@@ -117,7 +117,7 @@ void load_registered(const NamedTensors& saved, const json& names, const std::ve
 }  // namespace
 
 std::optional<LossScaler> new_loss_scaler(const AcceleratorOptions& options) {
-  if (options.precision != Precision::fp16_mixed) return {};
+  if (!scales_loss(options.precision)) return {};
   return LossScaler(options.loss_scaler.value_or(LossScalerOptions{}));
 }
 
@@ -131,6 +131,7 @@ json fingerprint(const Live& live) {
           {"device", c10::DeviceTypeName(live.accelerator.device().type(), true)},
           {"world_size", live.accelerator.world_size()},
           {"precision", to_string(options.precision)},
+          {"flat_parameters", live.optimizer.arena().layout() == ParameterLayout::flat},
           {"loss_scaler", loss_scaler_settings(options)},
           {"gradient_accumulation_steps", options.gradient_accumulation_steps},
           {"seed", options.seed},
@@ -159,7 +160,10 @@ Checkpoint take_checkpoint(const Live& live, Progress& progress, const json& con
                                                   {"growth_tracker", progress.loss_scaler->growth_tracker()}}
                                            : json(nullptr)},
       {"optimizer", std::move(optimizer.description)},
-      {"ema", live.average ? json{{"decay", live.average->decay()}, {"started", live.average->started()}}
+      {"ema", live.average ? json{{"decay", live.average->options().decay},
+                                  {"warmup", live.average->options().warmup},
+                                  {"updates", live.average->updates()},
+                                  {"started", live.average->started()}}
                            : json(nullptr)},
       {"registered", json::array()},
       {"fingerprint", fingerprint(live)},
@@ -225,9 +229,11 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
     if (has_average != (live.average != nullptr)) misfits.push_back(message::problem_average(has_average));
     if (has_average && live.average) {
       compare_tensors("averaged weights", checkpoint.ema, live.average->over(model), misfits);
-      if (const double decay = manifest.at("ema").at("decay").get<double>(); decay != live.average->decay()) {
-        misfits.push_back(message::problem_setting("ema_decay", std::to_string(decay),
-                                                   std::to_string(live.average->decay())));
+      const auto& own = live.average->options();
+      for (const auto& [name, value] : {std::pair("decay", json(own.decay)), {"warmup", json(own.warmup)}}) {
+        const auto& before = manifest.at("ema").at(name);
+        if (before == value) continue;
+        misfits.push_back(message::problem_setting(std::string("ema_") + name, before.dump(), value.dump()));
       }
     }
     for (auto& problem : live.optimizer.misfits(optimizer)) misfits.push_back(std::move(problem));
@@ -241,8 +247,11 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
     live.optimizer.load(optimizer);
     copy_by_name(checkpoint.model, model);
     copy_by_name(checkpoint.objective, objective);
-    if (has_average)
-      live.average->load(manifest.at("ema").at("started").get<bool>() ? checkpoint.ema : NamedTensors{});
+    if (has_average) {
+      const auto& ema = manifest.at("ema");
+      live.average->load(ema.at("started").get<bool>() ? checkpoint.ema : NamedTensors{},
+                         ema.at("updates").get<std::int64_t>());
+    }
     load_registered(checkpoint.registered, manifest.at("registered"), live.registered);
     set_random_state(checkpoint.rank, live.accelerator.device());
     return progress;

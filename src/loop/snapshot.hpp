@@ -34,7 +34,7 @@ struct Progress {
   std::set<std::string> pending;    ///< sets that were due and left out because of a stop
   std::optional<Monitor> monitor;   ///< the last one that judged
   RateSchedule rates;
-  std::optional<LossScaler> loss_scaler;  ///< of fp16_mixed
+  std::optional<LossScaler> loss_scaler;  ///< of fp16 and fp16_mixed
   MetricTotals log_totals;  ///< since the last training log line
 };
 
@@ -48,7 +48,7 @@ struct Live {
   const std::vector<RegisteredState>& registered;
 };
 
-/// What a run of these options begins with; nothing unless the precision is fp16_mixed.
+/// What a run of these options begins with; nothing in precisions that do not scale the loss.
 std::optional<LossScaler> new_loss_scaler(const AcceleratorOptions& options);
 
 /// What decides whether a run can be continued exactly: data, batching, seeds, precision, versions, threads.

@@ -50,6 +50,8 @@ NamedTensors averaged_tensors(const torch::nn::Module& model, bool with_buffers)
   return tensors;
 }
 
+json or_null(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
+
 using Names = std::set<std::string>;
 }  // namespace
 
@@ -57,14 +59,29 @@ struct TrainerCore::Impl {
   explicit Impl(Parts given)
       : parts(std::move(given)),
         modules(parts.model, parts.objective.get(), parts.accelerator.placement()),
-        optimizer(parts.optimizer, modules.parameters()) {
-    if (parts.average_buffers && !parts.ema_decay) {
-      throw message::invalid_settings({message::problem_average_buffers()});
+        optimizer(parts.optimizer, modules.parameters(),
+                  parts.flat_parameters ? ParameterLayout::flat : ParameterLayout::separate) {
+    if ((parts.average_buffers || parts.ema_warmup) && !parts.ema_decay) {
+      throw message::invalid_settings({message::problem_without_ema(parts.average_buffers ? "average_buffers" : "ema_warmup")});
     }
-    if (parts.ema_decay) average.emplace(*parts.ema_decay, averaged_tensors(parts.model, parts.average_buffers));
+    if (parts.ema_decay) {
+      average.emplace(WeightAverageOptions{.decay = *parts.ema_decay, .warmup = parts.ema_warmup},
+                      averaged_tensors(parts.model, parts.average_buffers), &optimizer.arena());
+    }
+    find_idle_parameters();
     for (const auto& buffer : modules.buffers()) buffers_before_window.push_back(at::empty_like(buffer));
     progress.run_id = new_run_id();
     progress.loss_scaler = new_loss_scaler(parts.accelerator.options());
+  }
+
+  void find_idle_parameters() {
+    for (const auto& [name, parameter] : modules.parameters()) {
+      const auto& trained = optimizer.parameters();
+      const bool idle = std::none_of(trained.begin(), trained.end(), [&parameter = parameter](const auto& other) {
+        return other.second.is_same(parameter);
+      });
+      if (idle) idle_parameters.push_back(parameter);
+    }
   }
 
   Live live() {
@@ -108,7 +125,8 @@ struct TrainerCore::Impl {
             {"optimizer", {{"kind", optimizer.kind()}, {"groups", std::move(groups)}}},
             {"schedule", progress.rates.schedule ? to_json(*progress.rates.schedule) : json(nullptr)},
             {"schedule_every", to_json(progress.rates.every)},
-            {"ema_decay", average ? json(average->decay()) : json(nullptr)},
+            {"ema_decay", or_null(parts.ema_decay)},
+            {"ema_warmup", parts.ema_warmup},
             {"average_buffers", parts.average_buffers},
             {"settings", settings}};
   }
@@ -238,8 +256,7 @@ struct TrainerCore::Impl {
                                     .objective = modules.objective()};
     Values values;
     {
-      std::optional<WeightAverage::Swap> swap;
-      if (average) swap.emplace(*average);
+      const auto swap = average ? use_weights(Weights::ema) : nullptr;
       append(values, "", parts.evaluation->run(request));
     }
     if (config.evaluate_raw) append(values, raw_prefix, parts.evaluation->run(request));
@@ -298,6 +315,7 @@ struct TrainerCore::Impl {
         break;
       case Weights::ema:
         if (!average) throw message::no_averaged_weights();
+        optimizer.tie();
         return std::make_shared<WeightAverage::Swap>(*average);
       case Weights::best:
         if (best.empty()) throw message::no_best_weights();
@@ -376,6 +394,7 @@ struct TrainerCore::Impl {
   OptimizerAdapter optimizer;
   std::optional<WeightAverage> average;
   std::vector<RegisteredState> registered;
+  std::vector<at::Tensor> idle_parameters;  // not the optimizer's
   std::vector<at::Tensor> buffers_before_window;
   NamedTensors random_before_window;  // where a failed window could be saved
   std::optional<TorchSchedule> torch_schedule;  // set: progress.rates has no schedule
@@ -516,6 +535,7 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
     CheckpointKeeper::refuse_foreign(options, run_id, state);
   }
   if (found) run.resume(*found, options);
+  run.optimizer.tie();
   run.forget_best_of_another_monitor();
   run.modules.train();
   run.meet(Phase::window, 0);
@@ -543,6 +563,11 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
 
 void TrainerCore::lap(Activity activity) { impl_->lap(activity); }
 
+void TrainerCore::microbatch_done() {
+  impl_->optimizer.arena().after_backward();
+  impl_->lap(Activity::step);
+}
+
 bool TrainerCore::finished() const { return impl_->reason() != EndReason::none; }
 
 std::optional<std::int64_t> TrainerCore::epoch_limit() const {
@@ -552,7 +577,8 @@ std::optional<std::int64_t> TrainerCore::epoch_limit() const {
 AccumulationWindow& TrainerCore::open_window() {
   auto& run = *impl_;
   const c10::AutoGradMode no_grad(false);
-  for (const auto& parameter : run.modules.parameters()) parameter.second.mutable_grad().reset();
+  run.optimizer.arena().open_window();
+  for (const auto& parameter : run.idle_parameters) parameter.mutable_grad().reset();
   if (!run.buffers_before_window.empty()) at::_foreach_copy_(run.buffers_before_window, run.modules.buffers());
   if (run.checkpoints.is_open()) run.random_before_window = random_state(run.parts.accelerator.device());
   return run.window.emplace(
@@ -570,7 +596,9 @@ void TrainerCore::close_window(bool epoch_ended) {
   if (!run.torch_schedule) run.optimizer.set_rates(progress.rates.factor(state));
   const UpdateOutcome outcome =
       optimizer_update(*run.window, agreed.samples, run.optimizer, run.average ? &*run.average : nullptr,
-                       {.max_norm = run.config.max_grad_norm, .max_value = run.config.max_grad_value},
+                       {.max_norm = run.config.max_grad_norm,
+                        .max_value = run.config.max_grad_value,
+                        .keep_gradients = run.config.log_histograms_every.has_value()},
                        progress.loss_scaler ? &*progress.loss_scaler : nullptr);
   const bool updated = outcome.result == UpdateResult::applied;
   if (!updated) run.put_buffers_back();

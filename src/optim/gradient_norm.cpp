@@ -9,37 +9,60 @@
 #include <ATen/ops/stack.h>
 
 #include <cmath>
+#include <span>
 
 namespace lockstep {
 namespace {
 
 constexpr std::int64_t row = 4096;
 
-at::Tensor norm_of(const at::Tensor& gradient) {
-  if (gradient.numel() <= row || gradient.scalar_type() == at::kDouble || !gradient.is_contiguous()) {
-    return at::linalg_vector_norm(gradient, 2).to(at::kDouble);
+/// Appends the norms of a gradient's rows, or of all of it where it is short, each [rows] or a scalar.
+void append_row_norms(const at::Tensor& gradient, std::vector<at::Tensor>& norms) {
+  // Half types would round the norm itself.
+  const auto type = gradient.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto norm = [type](const at::Tensor& values, at::OptionalIntArrayRef dim) {
+    return at::linalg_vector_norm(values, 2, dim, /*keepdim=*/false, type);
+  };
+  if (gradient.numel() <= row || type == at::kDouble || !gradient.is_contiguous()) {
+    return norms.push_back(norm(gradient, {}));
   }
   const at::Tensor flat = gradient.view({-1});
   const std::int64_t whole = flat.numel() / row * row;
-  const at::Tensor rows =
-      at::linalg_vector_norm(flat.narrow(0, 0, whole).view({-1, row}), 2, at::IntArrayRef{1});
-  const at::Tensor body = at::linalg_vector_norm(rows.to(at::kDouble), 2);
-  if (whole == flat.numel()) return body;
-  const at::Tensor tail =
-      at::linalg_vector_norm(flat.narrow(0, whole, flat.numel() - whole), 2).to(at::kDouble);
-  return at::linalg_vector_norm(at::stack({body, tail}), 2);
+  norms.push_back(norm(flat.narrow(0, 0, whole).view({-1, row}), at::IntArrayRef{1}));
+  if (whole < flat.numel()) norms.push_back(norm(flat.narrow(0, whole, flat.numel() - whole), {}));
 }
 
+template <class T>
+double sum_of_squares(const at::Tensor& values) {
+  double sum = 0;
+  for (const auto one : std::span(values.const_data_ptr<T>(), static_cast<std::size_t>(values.numel()))) {
+    sum += static_cast<double>(one) * static_cast<double>(one);
+  }
+  return sum;
+}
+
+/// Of tensors of norms, in double.
 double combine(const std::vector<at::Tensor>& norms) {
-  return norms.empty() ? 0 : at::linalg_vector_norm(at::stack(norms), 2).item<double>();
+  if (norms.empty()) return 0;
+  if (norms.front().is_cpu()) {
+    double sum = 0;
+    for (const auto& values : norms) {
+      sum += values.scalar_type() == at::kDouble ? sum_of_squares<double>(values) : sum_of_squares<float>(values);
+    }
+    return std::sqrt(sum);
+  }
+  std::vector<at::Tensor> totals;
+  totals.reserve(norms.size());
+  for (const auto& values : norms) totals.push_back(at::linalg_vector_norm(values.to(at::kDouble), 2));
+  return at::linalg_vector_norm(at::stack(totals), 2).item<double>();
 }
 
 }  // namespace
 
 double gradient_norm(const std::vector<at::Tensor>& gradients) {
   std::vector<at::Tensor> norms;
-  norms.reserve(gradients.size());
-  for (const auto& gradient : gradients) norms.push_back(norm_of(gradient));
+  norms.reserve(2 * gradients.size());
+  for (const auto& gradient : gradients) append_row_norms(gradient, norms);
   return combine(norms);
 }
 

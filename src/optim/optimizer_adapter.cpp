@@ -3,6 +3,9 @@
 // by name, also one the library has never heard of.
 #include "optim/optimizer_adapter.hpp"
 
+#include <ATen/core/Scalar.h>
+#include <ATen/ops/_foreach_div.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <c10/util/Type.h>
 #include <torch/optim/adagrad.h>
@@ -71,18 +74,24 @@ json options_of(InputArchive& options, const std::string& where) {
   return result;
 }
 
+/// Where our own optimizers' state has how often a parameter was stepped.
+const std::string step_field = "/step";
+
 std::string group_key(std::size_t group) { return "param_groups/" + std::to_string(group); }
 
 }  // namespace
 
-OptimizerAdapter::OptimizerAdapter(torch::optim::Optimizer& optimizer, const NamedTensors& model_parameters)
-    : optimizer_(optimizer) {
+OptimizerAdapter::OptimizerAdapter(torch::optim::Optimizer& optimizer, const NamedTensors& model_parameters,
+                                   ParameterLayout layout)
+    : optimizer_(optimizer), own_(dynamic_cast<Optimizer*>(&optimizer)) {
   std::unordered_map<const at::TensorImpl*, std::string> names;
   for (const auto& [name, tensor] : model_parameters) names.emplace(tensor.unsafeGetTensorImpl(), name);
 
   std::map<std::string, std::size_t> group_of;
+  std::vector<NamedTensors> groups;
   for (std::size_t group = 0; group < optimizer.param_groups().size(); ++group) {
     auto& group_names = names_.emplace_back();
+    auto& group_parameters = groups.emplace_back();
     for (const auto& parameter : optimizer.param_groups()[group].params()) {
       const auto found = names.find(parameter.unsafeGetTensorImpl());
       if (found == names.end()) throw message::foreign_parameter(group, parameter.sizes().vec());
@@ -90,6 +99,7 @@ OptimizerAdapter::OptimizerAdapter(torch::optim::Optimizer& optimizer, const Nam
       if (!group_of.emplace(name, group).second)
         throw message::duplicate_parameter(name, group_of[name], group);
       parameters_.emplace_back(name, parameter);
+      group_parameters.emplace_back(name, parameter);
       group_names.push_back(name);
     }
     group_names_.push_back("group_" + std::to_string(group));
@@ -97,9 +107,34 @@ OptimizerAdapter::OptimizerAdapter(torch::optim::Optimizer& optimizer, const Nam
   }
   if (const auto* named = dynamic_cast<const HasGroupNames*>(&optimizer)) group_names_ = named->group_names();
   if (parameters_.empty()) throw message::no_trainable_parameter();
+  arena_.emplace(groups, layout);
+  if (own_) own_->attach(*arena_);
+}
+
+OptimizerAdapter::~OptimizerAdapter() {
+  if (own_) own_->detach(*arena_);
+}
+
+void OptimizerAdapter::tie() {
+  arena_->tie_parameters();
+  if (!own_) return;
+  own_->attach(*arena_);
+  own_->follow_parameters();
+}
+
+void OptimizerAdapter::step(const UpdatePass& pass) {
+  if (own_) return own_->update(pass);
+  const auto gradients = arena_->gradients();
+  if (!gradients.empty() && pass.divisor != 1) at::_foreach_div_(gradients, pass.divisor);
+  {
+    const ParameterArena::HideUntouched hidden(*arena_);
+    optimizer_.step();
+  }
+  if (pass.average) pass.average->update();
 }
 
 std::string OptimizerAdapter::kind() const {
+  if (own_) return own_->kind();
   // By base class, so that a GroupedOptimizer<AdamW> and an AdamW read each other's checkpoints.
   const auto* optimizer = &optimizer_;
   if (dynamic_cast<const torch::optim::AdamW*>(optimizer)) return "AdamW";
@@ -109,15 +144,6 @@ std::string OptimizerAdapter::kind() const {
   if (dynamic_cast<const torch::optim::Adagrad*>(optimizer)) return "Adagrad";
   if (dynamic_cast<const torch::optim::LBFGS*>(optimizer)) return "LBFGS";
   return c10::demangle(typeid(*optimizer).name());
-}
-
-std::vector<at::Tensor> OptimizerAdapter::gradients() const {
-  std::vector<at::Tensor> result;
-  result.reserve(parameters_.size());
-  for (const auto& parameter : parameters_) {
-    if (parameter.second.grad().defined()) result.push_back(parameter.second.grad());
-  }
-  return result;
 }
 
 void OptimizerAdapter::set_rates(double factor) {
@@ -134,7 +160,51 @@ double OptimizerAdapter::rate(std::size_t group) const {
   return optimizer_.param_groups()[group].options().get_lr();
 }
 
+OptimizerState OptimizerAdapter::own_state() const {
+  OptimizerState result;
+  result.description = {{"kind", kind()}, {"groups", json::array()}, {"state", json::object()}};
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    auto options = json::object();
+    for (const auto& [name, value] : own_->options(i)) {
+      std::visit([&options, &name = name](const auto& own) { options[name] = own; }, value);
+    }
+    result.description["groups"].push_back({{"name", group_names_[i]},
+                                            {"base_lr", base_lrs_[i]},
+                                            {"options", std::move(options)},
+                                            {"parameters", names_[i]}});
+  }
+  for (auto& [name, tensor] : own_->state()) {
+    const auto slash = name.rfind('/');
+    if (name.substr(slash) == step_field) {
+      result.description["state"][name.substr(0, slash)]["step"] = tensor.item<std::int64_t>();
+    } else {
+      result.tensors.emplace_back(name, tensor);
+    }
+  }
+  return result;
+}
+
+void OptimizerAdapter::load_own(const OptimizerState& saved) {
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    const auto& group = saved.description.at("groups").at(i);
+    base_lrs_[i] = group.at("base_lr").get<double>();
+    for (const auto& [name, value] : group.at("options").items()) {
+      if (value.is_boolean()) own_->set_option(i, name, value.get<bool>());
+      if (value.is_number()) own_->set_option(i, name, value.get<double>());
+      if (value.is_array()) own_->set_option(i, name, value.get<std::vector<double>>());
+    }
+  }
+  NamedTensors state = saved.tensors;
+  for (const auto& [parameter, scalars] : saved.description.at("state").items()) {
+    if (!scalars.contains("step")) continue;
+    state.emplace_back(parameter + step_field,
+                       at::scalar_tensor(scalars.at("step").get<std::int64_t>(), at::kLong));
+  }
+  own_->load_state(state);
+}
+
 OptimizerState OptimizerAdapter::state() const {
+  if (own_) return own_state();
   OutputArchive archive;
   optimizer_.save(archive);
   InputArchive saved = reopen(archive);
@@ -202,6 +272,7 @@ std::vector<std::string> OptimizerAdapter::misfits(const OptimizerState& saved) 
 }
 
 void OptimizerAdapter::load(const OptimizerState& saved) {
+  if (own_) return load_own(saved);
   std::map<std::string, NamedTensors> fields_of;
   for (const auto& [name, tensor] : saved.tensors) {
     const auto slash = name.rfind('/');

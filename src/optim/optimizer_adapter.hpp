@@ -1,41 +1,51 @@
-// What the library needs of an optimizer, over any torch::optim::Optimizer.
+// What the library needs of an optimizer, over any torch::optim::Optimizer and our own.
 #pragma once
 
 #include <torch/optim/optimizer.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "lockstep/optim/optimizer.hpp"
+#include "lockstep/optim/parameter_arena.hpp"
 #include "lockstep/tensors/named_tensors.hpp"
 
 namespace lockstep {
 
 /// An optimizer's whole state, keyed by parameter name: never by address or position.
 struct OptimizerState {
-  /// {"kind", "groups": [{"name", "base_lr", "options": {...}, "parameters": [...]}], "state": {parameter: {...}}}; the
-  /// last holds what is not a tensor, such as the step of each parameter.
+  /// {"kind", "groups": [{"name", "base_lr", "options": {...}, "parameters": [...]}], "state": {parameter:
+  /// {...}}}; the last holds what is not a tensor, such as the step of each parameter.
   nlohmann::json description;
   NamedTensors tensors;  ///< `<parameter>/<field>`, for example `conv1.weight/exp_avg`
 };
 
-/// Steps a Torch optimizer, sets its rates, and saves and restores its state by name.
+/// Lays out an optimizer's parameters, steps it, sets its rates, and saves and restores its state by name.
 ///
-/// Ownership: refers to the optimizer, which outlives it. Errors: ConfigError `foreign-parameter`,
-/// `duplicate-parameter`, `no-trainable-parameter`.
+/// Ownership: refers to the optimizer, which outlives it; owns the arena. Errors: ConfigError
+/// `foreign-parameter`, `duplicate-parameter`, `no-trainable-parameter`, `parameter-not-flat`.
 class OptimizerAdapter {
  public:
-  OptimizerAdapter(torch::optim::Optimizer& optimizer, const NamedTensors& model_parameters);
+  OptimizerAdapter(torch::optim::Optimizer& optimizer, const NamedTensors& model_parameters,
+                   ParameterLayout layout = ParameterLayout::flat);
+  ~OptimizerAdapter();
+  OptimizerAdapter(const OptimizerAdapter&) = delete;
+  OptimizerAdapter& operator=(const OptimizerAdapter&) = delete;
 
   /// The class of the optimizer, for example `AdamW`.
   [[nodiscard]] std::string kind() const;
 
   /// What it trains: the parameters of all groups, each once.
   [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
-  /// The gradients that are there now.
-  [[nodiscard]] std::vector<at::Tensor> gradients() const;
+  [[nodiscard]] ParameterArena& arena() { return *arena_; }
 
-  void step() { optimizer_.step(); }
+  /// Before windows that follow anything else: parameters may have been replaced or written, and another
+  /// Trainer may have used the optimizer. Errors: StepError `parameter-moved`.
+  void tie();
+  /// One update after the arena's window was closed.
+  void step(const UpdatePass& pass);
 
   [[nodiscard]] const std::vector<std::string>& group_names() const { return group_names_; }
   [[nodiscard]] double base_lr(std::size_t group) const { return base_lrs_[group]; }
@@ -45,15 +55,21 @@ class OptimizerAdapter {
   [[nodiscard]] double rate(std::size_t group) const;
   void set_rate(std::size_t group, double rate);
 
-  /// Errors: CheckpointError `optimizer-state-not-saved` for a state that is no tensor, number, flag or tuple of them.
+  /// Errors: CheckpointError `optimizer-state-not-saved` for a state that is no tensor, number, flag or tuple
+  /// of them.
   [[nodiscard]] OptimizerState state() const;
   /// What of `saved` does not fit this optimizer, a sentence each; empty: load() will work.
   [[nodiscard]] std::vector<std::string> misfits(const OptimizerState& saved) const;
   void load(const OptimizerState& saved);
 
  private:
+  [[nodiscard]] OptimizerState own_state() const;
+  void load_own(const OptimizerState& saved);
+
   torch::optim::Optimizer& optimizer_;
+  Optimizer* own_;  // the same, if it is one of this library
   NamedTensors parameters_;
+  std::optional<ParameterArena> arena_;
   std::vector<std::vector<std::string>> names_;  // of each group's parameters, in the group's order
   std::vector<std::string> group_names_;
   std::vector<double> base_lrs_;

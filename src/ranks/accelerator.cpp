@@ -23,7 +23,7 @@ std::vector<std::string> mistakes(const AcceleratorOptions& options) {
     found.push_back(message::problem_accumulation(options.gradient_accumulation_steps));
   }
   if (options.loss_scaler) {
-    if (options.precision != Precision::fp16_mixed) {
+    if (!scales_loss(options.precision)) {
       found.push_back(message::problem_loss_scaler(to_string(options.precision)));
     }
     for (auto& problem : problems(*options.loss_scaler)) found.push_back(std::move(problem));

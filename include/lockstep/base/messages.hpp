@@ -45,6 +45,12 @@ ConfigError no_trainable_parameter();
 ConfigError foreign_parameter(std::size_t group, const std::vector<std::int64_t>& shape);
 ConfigError duplicate_parameter(const std::string& name, std::size_t first_group, std::size_t second_group);
 ConfigError unknown_group(const std::string& group, const std::vector<std::string>& known);
+ConfigError parameter_not_flat(const std::string& parameter, const std::string& why);
+StepError parameter_moved(const std::string& parameter, const std::string& before, const std::string& now);
+StepError gradient_replaced(const std::string& parameter);
+std::string problem_optimizer_option(const std::string& group, const std::string& option, double value,
+                                     const std::string& allowed);
+std::string problem_two_rates(const std::string& group);
 ConfigError device_not_available(const std::string& device);
 CheckpointError optimizer_state_not_saved(const std::string& field, const std::string& type);
 std::string problem_optimizer_kind(const std::string& saved, const std::string& own);
@@ -129,7 +135,7 @@ std::string problem_evaluate_raw();
 std::string problem_without_evaluator(const std::string& setting);
 std::string problem_interval_of_unknown_set(const std::string& name, const std::vector<std::string>& sets);
 std::string problem_interval_of_set(const std::string& name, std::int64_t every);
-std::string problem_average_buffers();
+std::string problem_without_ema(const std::string& setting);
 std::string problem_objective_name(const std::string& tensor);
 /// `taken`: another object has this name.
 std::string problem_registered_name(const std::string& name, bool taken);

@@ -7,14 +7,20 @@
 
 namespace lockstep {
 
-/// `fp32`, `fp64`: parameters, buffers and batches are of that type. `bf16_mixed`, `fp16_mixed`: they are fp32, and the
-/// Step runs under autocast, which computes matrix products and convolutions in the half type.
-enum class Precision { fp32, fp64, bf16_mixed, fp16_mixed };
+/// `fp32`, `fp64`, `bf16`, `fp16`: parameters, buffers and batches are of that type. `bf16_mixed`, `fp16_mixed`: they are
+/// fp32, and the Step runs under autocast, which computes matrix products and convolutions in the half type. With
+/// parameters of half type lockstep's own optimizers keep fp32 copies of them and update those.
+enum class Precision { fp32, fp64, bf16, fp16, bf16_mixed, fp16_mixed };
 
-/// "fp32", "fp64", "bf16-mixed", "fp16-mixed".
+/// "fp32", "fp64", "bf16", "fp16", "bf16-mixed", "fp16-mixed".
 std::string to_string(Precision precision);
 
-/// The dynamic loss scale of fp16_mixed, with the defaults of torch.amp.GradScaler.
+/// Whether gradients are computed in fp16, in which small ones vanish unless the loss is scaled.
+[[nodiscard]] constexpr bool scales_loss(Precision precision) {
+  return precision == Precision::fp16 || precision == Precision::fp16_mixed;
+}
+
+/// The dynamic loss scale of fp16 and fp16_mixed, with the defaults of torch.amp.GradScaler.
 struct LossScalerOptions {
   /// From smallest_loss_scale up.
   double initial_scale = 65536;

@@ -32,8 +32,13 @@ struct TrainerOptions {
   std::shared_ptr<torch::nn::Module> objective = nullptr;
   /// Average the weights with this decay, in [0, 1); evaluation during training then uses the average.
   std::optional<double> ema_decay = {};
+  /// Start the average with a smaller decay, (1 + n) / (10 + n) at the n-th update. Needs ema_decay.
+  bool ema_warmup = false;
   /// Average floating-point buffers too, instead of using the model's own current ones. Needs ema_decay.
   bool average_buffers = false;
+  /// Keep parameters and gradients in flat buffers (see ParameterArena) while the Trainer lives: the same results, faster.
+  /// Switch it off for a model that relies on where its parameters lie.
+  bool flat_parameters = true;
   /// Outlives the Trainer.
   RunLogger* logger = nullptr;
 };
@@ -57,7 +62,8 @@ class Trainer {
  public:
   using Options = TrainerOptions<Model>;
 
-  /// Errors: ConfigError `no-trainable-parameter`, `duplicate-parameter`, `foreign-parameter`, `invalid-settings`.
+  /// Errors: ConfigError `no-trainable-parameter`, `duplicate-parameter`, `foreign-parameter`, `parameter-not-flat`,
+  /// `invalid-settings`.
   template <class ModelHandle>
   Trainer(Accelerator& accelerator, ModelHandle&& model, torch::optim::Optimizer& optimizer, Source& source, Step step,
           Options options = {})
@@ -71,7 +77,9 @@ class Trainer {
                .objective = options.objective,
                .optimizer = optimizer,
                .ema_decay = options.ema_decay,
+               .ema_warmup = options.ema_warmup,
                .average_buffers = options.average_buffers,
+               .flat_parameters = options.flat_parameters,
                .logger = options.logger,
                .source = source_facts(source),
                .evaluation = evaluation_with(evaluator_),
@@ -140,7 +148,7 @@ class Trainer {
             const auto batch = batches.next();
             core_.lap(Activity::data);
             if constexpr (Checked::value) window.add(detail::call_step(step_, *model_, batch, accelerator_));
-            core_.lap(Activity::step);
+            core_.microbatch_done();
           }
           core_.close_window(!batches.more());
         }

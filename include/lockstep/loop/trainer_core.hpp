@@ -44,7 +44,9 @@ class TrainerCore {
     std::shared_ptr<torch::nn::Module> objective;  ///< null: none
     torch::optim::Optimizer& optimizer;
     std::optional<double> ema_decay;
+    bool ema_warmup;
     bool average_buffers;
+    bool flat_parameters;
     RunLogger* logger;
     SourceFacts source;
     std::optional<Evaluation> evaluation;  ///< during training
@@ -77,6 +79,8 @@ class TrainerCore {
   AccumulationWindow& open_window();
   /// The time since the last lap went into this.
   void lap(Activity activity);
+  /// After each backward pass.
+  void microbatch_done();
   void close_window(bool epoch_ended);
   [[noreturn]] void no_data() const;
   TrainState finish();

@@ -11,8 +11,10 @@
 namespace lockstep {
 
 /// The 2-norm over all elements of all gradients, on one device. Tensors are summed by rows of 4096 elements and the
-/// rows combined in double: one float sum over ten million elements is off by 4e-4, this by 2e-9. Not finite if an
-/// element is not, or if a row's squares overflow. Waits for the device.
+/// rows combined in double: one float sum over ten million elements is off by 4e-4, this by 2e-9. (Torch's
+/// clip_grad_norm_ takes a norm of each parameter's norm in the parameters' type; so the two differ in their last digits.)
+/// Rows of a flat buffer run across parameters. Not finite if an element is not, or if a row's squares overflow. Waits
+/// for the device.
 [[nodiscard]] double gradient_norm(const std::vector<at::Tensor>& gradients);
 
 /// The same in double from the start: finite whenever every element is, and several times slower.

@@ -11,13 +11,6 @@
 
 namespace lockstep {
 
-/// An optimizer whose groups have names; the Trainer logs and sets learning rates by them.
-class HasGroupNames {
- public:
-  virtual ~HasGroupNames() = default;
-  [[nodiscard]] virtual const std::vector<std::string>& group_names() const = 0;
-};
-
 /// `GroupedOptimizer<torch::optim::AdamW> optimizer(weight_decay_groups(*model, 0.05), torch::optim::AdamWOptions(1e-3))`
 ///
 /// Takes any optimizer of torch::optim whose options have weight_decay. Options are written after construction: LibTorch

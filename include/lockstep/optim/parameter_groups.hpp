@@ -25,6 +25,13 @@ struct ParameterGroup {
 
 using ParameterGroups = std::vector<ParameterGroup>;
 
+/// An optimizer whose groups have names; the Trainer logs and sets learning rates by them.
+class HasGroupNames {
+ public:
+  virtual ~HasGroupNames() = default;
+  [[nodiscard]] virtual const std::vector<std::string>& group_names() const = 0;
+};
+
 /// Every trainable parameter once: frozen ones are left out, one that is registered under several names appears under
 /// the first.
 [[nodiscard]] NamedTensors trainable_parameters(const torch::nn::Module& module);

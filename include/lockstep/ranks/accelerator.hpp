@@ -25,7 +25,7 @@ struct AcceleratorOptions {
   std::uint64_t seed = 0;
   /// Unset: CUDA where it is available, else the CPU.
   std::optional<at::Device> device = {};
-  /// Of fp16_mixed alone, which scales losses with the defaults without it.
+  /// Of fp16 and fp16_mixed alone, which scale losses with the defaults without it.
   std::optional<LossScalerOptions> loss_scaler = {};
   /// Torch's process-wide switches, for as long as the Accelerator lives.
   BackendSettings backend = {};

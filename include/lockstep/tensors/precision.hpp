@@ -11,7 +11,16 @@ namespace lockstep {
 
 /// The floating-point type of parameters, buffers and batches.
 [[nodiscard]] constexpr at::ScalarType floating_type(Precision precision) {
-  return precision == Precision::fp64 ? at::ScalarType::Double : at::ScalarType::Float;
+  switch (precision) {
+    case Precision::fp64:
+      return at::ScalarType::Double;
+    case Precision::bf16:
+      return at::ScalarType::BFloat16;
+    case Precision::fp16:
+      return at::ScalarType::Half;
+    default:
+      return at::ScalarType::Float;
+  }
 }
 
 /// The half type that the Step runs under autocast with; nothing in the precisions that are not mixed.

@@ -65,8 +65,8 @@ template <Case C>
   auto settings = detail::plain_settings(c);
   settings.accelerator.precision = options.precision;
   auto& loss_scaler = settings.accelerator.loss_scaler;
-  if (options.precision != Precision::fp16_mixed) loss_scaler = {};
-  if (options.precision == Precision::fp16_mixed && !loss_scaler) loss_scaler = {{.initial_scale = 128}};
+  if (!scales_loss(options.precision)) loss_scaler = {};
+  if (scales_loss(options.precision) && !loss_scaler) loss_scaler = {{.initial_scale = 128}};
   settings.loader.drop_last = false;  // else the two would leave out different samples
   for (const std::int64_t count : {1, 2, 3}) {
     settings.accelerator.gradient_accumulation_steps = count;

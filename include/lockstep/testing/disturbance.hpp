@@ -114,7 +114,7 @@ template <Case C>
       {LostWindow::non_finite_gradient, "a gradient that is not finite"},
       {LostWindow::throwing_step, "a Step that throws"}};
   const auto settings = detail::plain_settings(c);
-  const bool scales = settings.accelerator.precision == Precision::fp16_mixed;
+  const bool scales = scales_loss(settings.accelerator.precision);
   for (const auto& [kind, what] : kinds) {
     for (const std::int64_t updates : {0, 1}) {
       const auto window = settings.accelerator.gradient_accumulation_steps;

@@ -125,7 +125,7 @@ CATCH_TEST_CASE("the settings of loader, loss scale and precision are read back"
       "backoff_factor": 0.25, "growth_interval": 100})"));
   CATCH_REQUIRE(reread(scaler) == scaler);
   using enum Precision;
-  const Precision precision = GENERATE(fp32, fp64, bf16_mixed, fp16_mixed);
+  const Precision precision = GENERATE(fp32, fp64, bf16, fp16, bf16_mixed, fp16_mixed);
   CATCH_REQUIRE(reread(precision) == precision);
   CATCH_REQUIRE(to_json(bf16_mixed) == "bf16-mixed");
 }

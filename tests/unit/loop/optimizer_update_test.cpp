@@ -22,6 +22,7 @@ struct Update {
     for (const auto& parameter : parameters) tensors.push_back(parameter.second);
     optimizer.emplace(tensors, options);
     adapter.emplace(*optimizer, parameters);
+    adapter->arena().open_window();
   }
 
   /// Adds a microbatch whose gradient of parameter i is `gradients[i]` for each element.
@@ -36,6 +37,7 @@ struct Update {
       loss = loss + copy.sum();
     }
     window.add({.loss = loss, .num_samples = samples});
+    adapter->arena().after_backward();
   }
 
   UpdateOutcome run(std::optional<double> max_grad_norm = {}, WeightAverage* average = nullptr,
@@ -120,6 +122,7 @@ CATCH_TEST_CASE("clipping follows torch.nn.utils.clip_grad_norm_ to a relative 1
       torch::nn::utils::clip_grad_norm_({theirs.parameters[0].second, theirs.parameters[1].second}, 1.0);
   theirs.optimizer->step();
 
+  ours.adapter->arena().after_backward();
   AccumulationWindow window(1, 1, {});
   const auto outcome = optimizer_update(window, 1, *ours.adapter, nullptr, {.max_norm = 1.0});
   CATCH_CHECK(outcome.gradient_norm == Approx(norm).epsilon(1e-6));
@@ -135,7 +138,7 @@ CATCH_TEST_CASE("a window without samples is skipped and changes nothing") {
     update.parameters[0].second.fill_(3);
   }
   update.window.add({.loss = {}, .num_samples = 0});
-  WeightAverage average(0.5, update.parameters);
+  WeightAverage average({.decay = 0.5}, update.parameters, &update.adapter->arena());
   const auto outcome = update.run(1.0, &average);
   CATCH_CHECK(outcome.result == UpdateResult::skipped_empty);
   CATCH_CHECK(update.value(0) == 3.0f);
@@ -159,7 +162,7 @@ CATCH_TEST_CASE("a gradient that is not finite names the first bad parameters an
   const float bad = GENERATE(Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN());
   Update update(8, torch::optim::SGDOptions(1).momentum(0.9));
   update.add({1, bad, 1, bad, bad, bad, bad, bad}, 1);
-  WeightAverage average(0.5, update.parameters);
+  WeightAverage average({.decay = 0.5}, update.parameters, &update.adapter->arena());
   CATCH_CHECK_THROWS_AS(update.run({}, &average), NonFiniteError);
   CATCH_CHECK_THROWS_WITH(update.run(1.0, &average), Contains("[non-finite-gradient]") &&
                                                          Contains("gradient of b, d, e, f, g and 1 more") &&
@@ -180,7 +183,7 @@ CATCH_TEST_CASE("finite gradients whose squares overflow are no error, and are c
 
 CATCH_TEST_CASE("the average moves after the optimizer's step, from the weights before it") {
   Update update;
-  WeightAverage average(0.75, update.parameters);
+  WeightAverage average({.decay = 0.75}, update.parameters, &update.adapter->arena());
   update.add({4, 8}, 1);
   (void)update.run({}, &average);
   CATCH_CHECK(average.named()[0].second[0].item<float>() == -1.0f);
@@ -194,7 +197,7 @@ struct ScaledUpdate {
   explicit ScaledUpdate(double scale, std::int64_t growth_interval = 2000)
       : scaler({.initial_scale = scale, .growth_interval = growth_interval}),
         update(2, torch::optim::SGDOptions(1).momentum(0.5).weight_decay(0.1), scale),
-        average(0.5, update.parameters) {}
+        average({.decay = 0.5}, update.parameters, &update.adapter->arena()) {}
 
   UpdateOutcome run(std::optional<double> max_grad_norm = {}) {
     return update.run(max_grad_norm, &average, &scaler);

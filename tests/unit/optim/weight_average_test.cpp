@@ -15,7 +15,7 @@ namespace {
 struct Averaged {
   at::Tensor a = torch::tensor(1.0, torch::kDouble).requires_grad_();
   at::Tensor b = torch::tensor({2.0, 3.0}, torch::kDouble).requires_grad_();
-  WeightAverage average{0.75, {{"a", a}, {"b", b}}};
+  WeightAverage average{{.decay = 0.75}, {{"a", a}, {"b", b}}};
 
   void set(double value) {
     const torch::NoGradGuard no_grad;
@@ -88,17 +88,18 @@ CATCH_TEST_CASE("a saved average is taken over by name") {
   Averaged averaged;
   averaged.average.load({{"b", torch::full({2}, 20.0, torch::kDouble)},
                          {"a", torch::tensor(10.0, torch::kDouble)},
-                         {"a_buffer", torch::tensor(0.0)}});
+                         {"a_buffer", torch::tensor(0.0)}},
+                        /*updates=*/3);
   CATCH_CHECK(averaged.average.started());
   CATCH_CHECK(value(averaged.average.named(), 0) == 10);
   CATCH_CHECK(value(averaged.average.named(), 1) == 20);
   CATCH_CHECK(averaged.a.item<double>() == 1);
-  averaged.average.load({});
+  averaged.average.load({}, 0);
   CATCH_CHECK_FALSE(averaged.average.started());
 }
 
 CATCH_TEST_CASE("a decay outside [0, 1) is refused") {
   const double decay = GENERATE(-0.1, 1.0, 1.5, std::numeric_limits<double>::quiet_NaN());
-  CATCH_CHECK(test::thrown_id<ConfigError>([&] { WeightAverage(decay, {}); }) == "invalid-settings");
-  CATCH_CHECK_NOTHROW(WeightAverage(0.0, {}));
+  CATCH_CHECK(test::thrown_id<ConfigError>([&] { WeightAverage({.decay = decay}, {}); }) == "invalid-settings");
+  CATCH_CHECK_NOTHROW(WeightAverage({.decay = 0}, {}));
 }

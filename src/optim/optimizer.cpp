@@ -1,0 +1,93 @@
+#include "lockstep/optim/optimizer.hpp"
+
+#include <c10/core/GradMode.h>
+
+#include "optim/flat_update.hpp"
+
+namespace lockstep {
+namespace {
+
+/// The rate of a group, where Torch's schedules look for it.
+class GroupRate : public torch::optim::OptimizerCloneableOptions<GroupRate> {
+ public:
+  explicit GroupRate(double lr) : lr_(lr) {}
+  [[nodiscard]] double get_lr() const override { return lr_; }
+  void set_lr(const double lr) override { lr_ = lr; }
+
+ private:
+  double lr_;
+};
+
+std::vector<torch::optim::OptimizerParamGroup> torch_groups(const ParameterGroups& groups,
+                                                            const std::vector<double>& lrs) {
+  std::vector<torch::optim::OptimizerParamGroup> result;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    std::vector<at::Tensor> parameters;
+    for (const auto& parameter : groups[i].parameters) parameters.push_back(parameter.second);
+    result.emplace_back(std::move(parameters), std::make_unique<GroupRate>(lrs[i]));
+  }
+  return result;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(const ParameterGroups& groups, const std::vector<double>& lrs)
+    : torch::optim::Optimizer(torch_groups(groups, lrs), std::make_unique<GroupRate>(0)) {
+  for (const auto& group : groups) {
+    names_.push_back(group.name);
+    parameters_.push_back(group.parameters);
+  }
+}
+
+Optimizer::~Optimizer() = default;
+
+at::Tensor Optimizer::step(LossClosure closure) {
+  at::Tensor loss;
+  if (closure) {
+    const c10::AutoGradMode gradients(true);
+    loss = closure();
+  }
+  if (!flat_) {
+    own_arena_ = std::make_unique<ParameterArena>(parameters_, ParameterLayout::separate);
+    flat_ = std::make_unique<detail::FlatUpdate>(*this, *own_arena_);
+  }
+  follow_parameters();
+  flat_->arena().close_window();
+  update({});
+  return loss;
+}
+
+void Optimizer::attach(ParameterArena& arena) {
+  if (flat_ && &flat_->arena() == &arena) return;
+  auto flat = std::make_unique<detail::FlatUpdate>(*this, arena);
+  if (flat_) flat->adopt(*flat_);
+  flat_ = std::move(flat);
+  own_arena_.reset();
+}
+
+void Optimizer::detach(const ParameterArena& arena) {
+  if (!flat_ || &flat_->arena() != &arena) return;
+  auto own_arena = std::make_unique<ParameterArena>(parameters_, ParameterLayout::separate);
+  auto flat = std::make_unique<detail::FlatUpdate>(*this, *own_arena);
+  flat->adopt(*flat_);
+  flat_ = std::move(flat);
+  own_arena_ = std::move(own_arena);
+}
+
+void Optimizer::update(const UpdatePass& pass) { flat_->run(pass); }
+
+NamedTensors Optimizer::state() const { return flat_ ? flat_->state() : NamedTensors{}; }
+
+void Optimizer::load_state(const NamedTensors& state) {
+  if (!flat_) {
+    own_arena_ = std::make_unique<ParameterArena>(parameters_, ParameterLayout::separate);
+    flat_ = std::make_unique<detail::FlatUpdate>(*this, *own_arena_);
+  }
+  flat_->load(state);
+}
+
+void Optimizer::follow_parameters() {
+  if (flat_) flat_->follow_parameters();
+}
+
+}  // namespace lockstep

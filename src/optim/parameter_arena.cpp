@@ -1,0 +1,310 @@
+#include "lockstep/optim/parameter_arena.hpp"
+
+#include <ATen/core/Scalar.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "lockstep/base/messages.hpp"
+
+namespace lockstep {
+namespace {
+
+// Matrix products of one or two rows give other last bits where a weight does not start on 64 bytes.
+constexpr std::int64_t alignment_bytes = 64;
+// The norm is taken by rows of this many elements.
+constexpr std::int64_t buffer_multiple = 4096;
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+at::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
+std::uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->version_counter().current_version();
+}
+
+std::string describe(const at::Tensor& tensor) {
+  std::string text = std::string(c10::toString(tensor.scalar_type())) + " [";
+  for (const auto size : tensor.sizes()) text += (text.back() == '[' ? "" : ", ") + std::to_string(size);
+  return text + "] on " + tensor.device().str();
+}
+
+/// Why a parameter cannot be a view of a flat buffer; empty: it can.
+std::string obstacle(const at::Tensor& parameter) {
+  if (parameter.layout() != at::kStrided) return "it is not dense";
+  if (!parameter.is_floating_point()) return "it is not of a real floating-point type";
+  for (std::int64_t i = 0; i < parameter.dim(); ++i) {
+    if (parameter.stride(i) == 0 && parameter.size(i) > 1) return "its own elements share memory";
+  }
+  return {};
+}
+
+/// The strides that a parameter keeps in a buffer: its own, unless they leave gaps.
+std::vector<std::int64_t> dense_strides(const at::Tensor& parameter) {
+  if (parameter.is_non_overlapping_and_dense()) return parameter.strides().vec();
+  std::vector<std::int64_t> strides(static_cast<std::size_t>(parameter.dim()), 1);
+  for (std::size_t i = strides.size(); i-- > 1;) {
+    strides[i - 1] = strides[i] * std::max<std::int64_t>(parameter.size(static_cast<std::int64_t>(i)), 1);
+  }
+  return strides;
+}
+
+/// Parameters that are different tensors over the same memory would come apart in a buffer.
+void refuse_shared_memory(const std::vector<ParameterArena::Member>& members) {
+  struct Range {
+    const char* begin;
+    const char* end;
+    const std::string* name;
+  };
+  std::vector<Range> ranges;
+  for (const auto& member : members) {
+    if (member.parameter.numel() == 0) continue;
+    std::int64_t extent = 1;
+    for (std::int64_t i = 0; i < member.parameter.dim(); ++i) {
+      extent += (member.parameter.size(i) - 1) * member.parameter.stride(i);
+    }
+    const auto* begin = static_cast<const char*>(member.parameter.const_data_ptr());
+    ranges.push_back({begin, begin + extent * member.parameter.element_size(), &member.name});
+  }
+  std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  for (std::size_t i = 1; i < ranges.size(); ++i) {
+    if (ranges[i].begin < ranges[i - 1].end) {
+      throw message::parameter_not_flat(*ranges[i].name, "it shares memory with " + *ranges[i - 1].name);
+    }
+  }
+}
+
+}  // namespace
+
+ParameterArena::ParameterArena(const std::vector<NamedTensors>& groups, ParameterLayout layout)
+    : layout_(layout) {
+  // By device and type first, so that a buffer's groups stand together in it.
+  using Kind = std::pair<at::Device, at::ScalarType>;
+  std::vector<Kind> kinds;
+  for (const auto& group : groups) {
+    for (const auto& [name, parameter] : group) {
+      const Kind kind{parameter.device(), parameter.scalar_type()};
+      if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+    }
+  }
+  for (const auto& kind : kinds) {
+    for (std::size_t group = 0; group < groups.size(); ++group) {
+      for (const auto& [name, parameter] : groups[group]) {
+        if (Kind{parameter.device(), parameter.scalar_type()} != kind) continue;
+        const bool first = blocks_.empty() || blocks_.back().group != group ||
+                           members_.back().parameter.scalar_type() != kind.second ||
+                           members_.back().parameter.device() != kind.first;
+        if (first || layout_ == ParameterLayout::separate) {
+          auto& block = blocks_.emplace_back();
+          block.group = group;
+          block.first = members_.size();
+          block.parameters = parameter.detach();
+        }
+        members_.push_back({.name = name, .parameter = parameter, .block = blocks_.size() - 1});
+        blocks_.back().last = members_.size();
+      }
+    }
+  }
+  if (layout_ == ParameterLayout::flat) lay_out();
+}
+
+void ParameterArena::lay_out() {
+  for (const auto& member : members_) {
+    if (const auto why = obstacle(member.parameter); !why.empty()) {
+      throw message::parameter_not_flat(member.name, why);
+    }
+  }
+  refuse_shared_memory(members_);
+
+  const c10::AutoGradMode no_grad(false);
+  places_.resize(members_.size());
+  for (std::size_t first = 0; first < blocks_.size();) {
+    const auto options = members_[blocks_[first].first].parameter.options().requires_grad(false);
+    const auto aligned = alignment_bytes / static_cast<std::int64_t>(options.dtype().itemsize());
+    const auto same_buffer = [&](const Block& block) {
+      const auto& parameter = members_[block.first].parameter;
+      return parameter.scalar_type() == c10::typeMetaToScalarType(options.dtype()) &&
+             parameter.device() == options.device();
+    };
+    std::int64_t elements = 0;
+    std::size_t last = first;
+    for (; last < blocks_.size() && same_buffer(blocks_[last]); ++last) {
+      auto& block = blocks_[last];
+      block.buffer = buffers_.size();
+      block.offset = elements;
+      for (std::size_t i = block.first; i < block.last; ++i) {
+        const auto& parameter = members_[i].parameter;
+        members_[i].offset = elements - block.offset;
+        places_[i].offset = elements;
+        places_[i].sizes = parameter.sizes().vec();
+        places_[i].strides = dense_strides(parameter);
+        elements += rounded_up(parameter.numel(), aligned);
+      }
+    }
+    elements = rounded_up(elements, buffer_multiple);
+    buffers_.push_back({at::zeros({elements}, options), at::zeros({elements}, options)});
+    const auto& buffer = buffers_.back();
+    for (std::size_t i = first; i < last; ++i) {
+      auto& block = blocks_[i];
+      const auto end = i + 1 < last ? blocks_[i + 1].offset : elements;
+      block.parameters = buffer.parameters.narrow(0, block.offset, end - block.offset);
+      block.gradients = buffer.gradients.narrow(0, block.offset, end - block.offset);
+    }
+    first = last;
+  }
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    auto& place = places_[i];
+    const auto& buffer = buffers_[blocks_[members_[i].block].buffer];
+    place.storage = storage_of(buffer.parameters);
+    // Not a view in the eyes of autograd, which optimizers of Torch could not detach when they zero
+    // gradients.
+    place.gradient = at::empty({0}, buffer.gradients.options())
+                         .set_(buffer.gradients.storage(), place.offset, place.sizes, place.strides);
+    tie(i);
+    members_[i].parameter.mutable_grad() = place.gradient;
+  }
+  generation_ = 0;
+}
+
+ParameterArena::~ParameterArena() {
+  if (layout_ == ParameterLayout::separate) return;
+  const c10::AutoGradMode no_grad(false);
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const auto& parameter = members_[i].parameter;
+    try {
+      if (parameter.grad().unsafeGetTensorImpl() == places_[i].gradient.unsafeGetTensorImpl()) {
+        parameter.mutable_grad().reset();
+      }
+      if (!lies(i)) continue;
+      const auto own = at::empty_strided(places_[i].sizes, places_[i].strides, parameter.options());
+      parameter.set_data(own.copy_(parameter));
+    } catch (...) {
+      // Without memory for a copy it stays a view of the buffer, which lives as long as it does.
+    }
+  }
+}
+
+bool ParameterArena::lies(std::size_t member) const {
+  const auto* parameter = members_[member].parameter.unsafeGetTensorImpl();
+  return parameter->unsafe_storage().unsafeGetStorageImpl() == places_[member].storage &&
+         parameter->storage_offset() == places_[member].offset;
+}
+
+void ParameterArena::tie(std::size_t member) {
+  const c10::AutoGradMode no_grad(false);
+  const auto& parameter = members_[member].parameter;
+  const auto& place = places_[member];
+  const auto& buffer = buffers_[blocks_[members_[member].block].buffer].parameters;
+  const auto view =
+      at::empty({0}, buffer.options()).set_(buffer.storage(), place.offset, place.sizes, place.strides);
+  const bool fits = parameter.scalar_type() == buffer.scalar_type() &&
+                    parameter.device() == buffer.device() && parameter.sizes() == view.sizes();
+  const std::string now = fits ? "" : describe(parameter);
+  if (fits) view.copy_(parameter);
+  parameter.set_data(view);
+  ++generation_;
+  if (!fits) throw message::parameter_moved(members_[member].name, describe(view), now);
+}
+
+void ParameterArena::tie_parameters() {
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    if (!lies(i)) tie(i);
+  }
+}
+
+void ParameterArena::open_window() {
+  if (layout_ == ParameterLayout::separate) {
+    for (const auto& member : members_) member.parameter.mutable_grad().reset();
+    return;
+  }
+  if (!std::exchange(zero_, false)) {
+    for (const auto& buffer : buffers_) buffer.gradients.zero_();
+  }
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    auto& place = places_[i];
+    auto& gradient = members_[i].parameter.mutable_grad();
+    if (gradient.unsafeGetTensorImpl() != place.gradient.unsafeGetTensorImpl()) gradient = place.gradient;
+    place.opened_at = place.seen = version_of(place.gradient);
+  }
+}
+
+void ParameterArena::after_backward() {
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    // Identity before version: where the gradient was replaced, the version of the one here says nothing.
+    const auto* gradient = members_[i].parameter.grad().unsafeGetTensorImpl();
+    if (gradient != places_[i].gradient.unsafeGetTensorImpl()) take_gradient(i);
+    if (!lies(i)) tie(i);
+    places_[i].seen = version_of(places_[i].gradient);
+  }
+}
+
+void ParameterArena::take_gradient(std::size_t member) {
+  const c10::AutoGradMode no_grad(false);
+  auto& place = places_[member];
+  const at::Tensor gradient = std::exchange(members_[member].parameter.mutable_grad(), place.gradient);
+  // A gradient with a graph of its own is the sum of the old one and the new: backward with create_graph.
+  const bool whole = place.seen == place.opened_at || (gradient.defined() && gradient.requires_grad());
+  if (!whole) throw message::gradient_replaced(members_[member].name);
+  if (gradient.defined()) place.gradient.copy_(gradient);
+}
+
+void ParameterArena::close_window() {
+  all_touched_ = true;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    auto& member = members_[i];
+    if (layout_ == ParameterLayout::separate) {
+      blocks_[member.block].gradients = member.parameter.grad();
+      member.touched = member.parameter.grad().defined();
+    } else {
+      member.touched = places_[i].seen != places_[i].opened_at;
+    }
+    all_touched_ = all_touched_ && member.touched;
+  }
+}
+
+std::vector<at::Tensor> ParameterArena::gradients() const {
+  std::vector<at::Tensor> result;
+  if (layout_ == ParameterLayout::flat) {
+    for (const auto& buffer : buffers_) result.push_back(buffer.gradients);
+    return result;
+  }
+  for (const auto& member : members_) {
+    if (member.parameter.grad().defined()) result.push_back(member.parameter.grad());
+  }
+  return result;
+}
+
+ParameterArena::HideUntouched::HideUntouched(ParameterArena& arena) : arena_(arena) {
+  if (arena_.layout_ == ParameterLayout::separate || arena_.all_touched_) return;
+  for (const auto& member : arena_.members_) {
+    if (!member.touched) member.parameter.mutable_grad().reset();
+  }
+}
+
+ParameterArena::HideUntouched::~HideUntouched() {
+  if (arena_.layout_ == ParameterLayout::separate || arena_.all_touched_) return;
+  for (std::size_t i = 0; i < arena_.members_.size(); ++i) {
+    if (!arena_.members_[i].touched) {
+      arena_.members_[i].parameter.mutable_grad() = arena_.places_[i].gradient;
+    }
+  }
+}
+
+at::Tensor ParameterArena::view(const at::Tensor& of_block, const Member& member) const {
+  if (layout_ == ParameterLayout::separate) return of_block;
+  const auto& place = places_[static_cast<std::size_t>(&member - members_.data())];
+  return at::as_strided(of_block, place.sizes, place.strides, of_block.storage_offset() + member.offset);
+}
+
+}  // namespace lockstep

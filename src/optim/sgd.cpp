@@ -1,0 +1,70 @@
+#include "lockstep/optim/sgd.hpp"
+
+#include <ATen/ops/_fused_sgd.h>
+
+#include <limits>
+
+#include "optim/group_options.hpp"
+
+namespace lockstep {
+
+SGD::SGD(const ParameterGroups& groups, const SGDOptions& options,
+         const std::map<std::string, SGDOptions>& of_groups)
+    : Optimizer(groups, rates(options_of_groups(groups, options, of_groups))) {
+  constexpr double no_limit = std::numeric_limits<double>::infinity();
+  const auto each = options_of_groups(groups, options, of_groups);
+  OptionCheck check;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto& [name, own, decay] = std::tie(groups[i].name, each[i], groups[i].weight_decay);
+    check.require(name, "lr", own.lr, no_limit, "a finite number from 0 up");
+    check.require(name, "momentum", own.momentum, no_limit, "a finite number from 0 up");
+    check.require(name, "dampening", own.dampening, no_limit, "a finite number from 0 up");
+    check.require(name, "weight_decay", decay, no_limit, "a finite number from 0 up");
+    if (own.nesterov && own.momentum <= 0) {
+      check.refuse(
+          message::problem_optimizer_option(name, "momentum", own.momentum, "one above 0 with nesterov"));
+    }
+    if (own.nesterov && own.dampening != 0) {
+      check.refuse(message::problem_optimizer_option(name, "dampening", own.dampening, "0 with nesterov"));
+    }
+    groups_.push_back({own, decay});
+  }
+  check.finish();
+}
+
+std::string SGD::kind() const { return "SGD"; }
+
+std::vector<std::string> SGD::state_names(std::size_t group) const {
+  if (groups_[group].options.momentum == 0) return {};
+  return {"momentum_buffer"};
+}
+
+OptionValues SGD::options(std::size_t group) const {
+  const auto& [options, weight_decay] = groups_[group];
+  return {{"lr", param_groups()[group].options().get_lr()},
+          {"momentum", options.momentum},
+          {"dampening", options.dampening},
+          {"weight_decay", weight_decay},
+          {"nesterov", options.nesterov},
+          {"maximize", options.maximize}};
+}
+
+void SGD::set_option(std::size_t group, const std::string& name, const OptionValue& value) {
+  auto& [options, weight_decay] = groups_[group];
+  if (name == "lr") param_groups()[group].options().set_lr(std::get<double>(value));
+  if (name == "momentum") options.momentum = std::get<double>(value);
+  if (name == "dampening") options.dampening = std::get<double>(value);
+  if (name == "weight_decay") weight_decay = std::get<double>(value);
+  if (name == "nesterov") options.nesterov = std::get<bool>(value);
+  if (name == "maximize") options.maximize = std::get<bool>(value);
+}
+
+void SGD::apply(const UpdateRange& range) {
+  const auto& [options, weight_decay] = groups_[range.group];
+  const auto buffers = range.state.empty() ? at::TensorList() : at::TensorList(range.state[0]);
+  at::_fused_sgd_(range.parameters, range.gradients, buffers, weight_decay, options.momentum, range.lr,
+                  options.dampening, options.nesterov, options.maximize, /*is_first_step=*/range.step == 1,
+                  range.divisor);
+}
+
+}  // namespace lockstep
