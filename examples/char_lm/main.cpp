@@ -116,7 +116,7 @@ int main(int argc, char** argv) {
   };
 
   auto model = std::make_shared<CharLm>();
-  torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.01));
+  ls::AdamW optimizer(ls::weight_decay_groups(*model, 0.01), {.lr = 0.01});
   ls::Evaluator evaluator(accelerator, {{"text", whole_text}}, step);
   ls::Trainer trainer(accelerator, model, optimizer, lines, step, {.evaluator = &evaluator});
   for (const std::int64_t updates : {1, 40, 120}) {

@@ -52,8 +52,7 @@ int run(const CommandLine& command_line) {
   ls::DataLoader test_loader(ls::TensorDataset(data.test.data, data.test.target), {.batch_size = 500});
 
   auto net = std::make_shared<Net>();
-  ls::GroupedOptimizer<torch::optim::AdamW> optimizer(ls::weight_decay_groups(*net, options.weight_decay),
-                                                      torch::optim::AdamWOptions(options.lr));
+  ls::AdamW optimizer(ls::weight_decay_groups(*net, options.weight_decay), {.lr = options.lr});
   ls::Evaluator validation(accelerator, {{"validation", validation_loader}}, step);
   ls::RunLogger logger(options.run_dir, {.quiet = options.quiet});
   ls::Trainer trainer(accelerator, net, optimizer, train_loader, step,

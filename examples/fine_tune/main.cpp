@@ -54,8 +54,7 @@ double train(const std::shared_ptr<Net>& net, ls::Accelerator& accelerator, Load
             .num_samples = batch.target.size(0),
             .metrics = {{"accuracy", ls::MeanMetric(correct, batch.target.size(0))}}};
   };
-  ls::GroupedOptimizer<torch::optim::AdamW> optimizer(ls::weight_decay_groups(*net, 0.01),  // no frozen ones
-                                                      torch::optim::AdamWOptions(0.01));
+  ls::AdamW optimizer(ls::weight_decay_groups(*net, 0.01), {.lr = 0.01});  // no frozen ones
   ls::Evaluator evaluator(accelerator, {{"test", test_loader}}, step);
   ls::Trainer trainer(accelerator, net, optimizer, train_loader, step, {.evaluator = &evaluator});
   trainer.train({.epochs = 50, .evaluate_every = {}});

@@ -37,8 +37,7 @@ int main() {
   };
 
   auto net = std::make_shared<Net>();
-  ls::GroupedOptimizer<torch::optim::AdamW> optimizer(ls::weight_decay_groups(*net, 0.01),
-                                                      torch::optim::AdamWOptions(0.05));
+  ls::AdamW optimizer(ls::weight_decay_groups(*net, 0.01), {.lr = 0.05});
   ls::Evaluator evaluator(accelerator, {{"validation", validation_loader}}, step);
   ls::Trainer trainer(accelerator, net, optimizer, train_loader, step,
                       {.evaluator = &evaluator, .ema_decay = 0.9});

@@ -41,7 +41,7 @@ void train(ls::Precision precision, std::optional<ls::LossScalerOptions> loss_sc
   };
 
   auto net = std::make_shared<Net>();
-  torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(0.01));
+  ls::AdamW optimizer(ls::weight_decay_groups(*net, 0.01), {.lr = 0.01});
   ls::Evaluator evaluator(accelerator, {{"train", loader}}, step);
   ls::Trainer trainer(accelerator, net, optimizer, loader, step, {.evaluator = &evaluator});
   const ls::TrainState state = trainer.train({.epochs = 5});

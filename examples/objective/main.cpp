@@ -52,7 +52,7 @@ int main() {
 
   auto groups = ls::weight_decay_groups(*net, 0.0);
   groups.push_back({.name = "uncertainty", .parameters = ls::trainable_parameters(*uncertainty)});
-  ls::GroupedOptimizer<torch::optim::AdamW> optimizer(groups, torch::optim::AdamWOptions(0.01));
+  ls::AdamW optimizer(groups, {.lr = 0.01});
   ls::Trainer trainer(accelerator, net, optimizer, loader, step, {.objective = uncertainty});
 
   for (const std::int64_t epochs : {0, 1, 5, 30}) {

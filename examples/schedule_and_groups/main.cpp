@@ -71,7 +71,7 @@ void train(const char* title, const ls::Schedule& schedule) {
   };
 
   auto net = std::make_shared<Net>();
-  ls::GroupedOptimizer<torch::optim::AdamW> optimizer(groups_of(*net), torch::optim::AdamWOptions(0.001));
+  ls::AdamW optimizer(groups_of(*net), {.lr = 0.001});
   ls::Evaluator evaluator(accelerator, {{"validation", validation_loader}}, step);
   ls::RunLogger logger("runs/schedule_and_groups", {.quiet = true});
   logger.add_sink(std::make_shared<RatePrinter>());

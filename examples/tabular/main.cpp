@@ -73,8 +73,7 @@ int main(int argc, char** argv) {
   };
 
   auto net = std::make_shared<Net>(table.size(1) - 1);
-  ls::GroupedOptimizer<torch::optim::AdamW> optimizer(ls::weight_decay_groups(*net, 0.1),
-                                                      torch::optim::AdamWOptions(0.005));
+  ls::AdamW optimizer(ls::weight_decay_groups(*net, 0.1), {.lr = 0.005});
   ls::Evaluator evaluator(accelerator, {{"validation", validation_loader}}, step);
   ls::Evaluator test(accelerator, {{"test", test_loader}}, step);
   ls::Trainer trainer(accelerator, net, optimizer, train_loader, step,

@@ -47,10 +47,7 @@ at::Tensor Optimizer::step(LossClosure closure) {
     const c10::AutoGradMode gradients(true);
     loss = closure();
   }
-  if (!flat_) {
-    own_arena_ = std::make_unique<ParameterArena>(parameters_, ParameterLayout::separate);
-    flat_ = std::make_unique<detail::FlatUpdate>(*this, *own_arena_);
-  }
+  if (!flat_) work_in_place();
   follow_parameters();
   flat_->arena().close_window();
   update({});
@@ -65,13 +62,20 @@ void Optimizer::attach(ParameterArena& arena) {
   own_arena_.reset();
 }
 
-void Optimizer::detach(const ParameterArena& arena) {
+void Optimizer::detach(const ParameterArena& arena) noexcept {
   if (!flat_ || &flat_->arena() != &arena) return;
-  auto own_arena = std::make_unique<ParameterArena>(parameters_, ParameterLayout::separate);
-  auto flat = std::make_unique<detail::FlatUpdate>(*this, *own_arena);
-  flat->adopt(*flat_);
-  flat_ = std::move(flat);
-  own_arena_ = std::move(own_arena);
+  const auto attached = std::move(flat_);
+  try {
+    work_in_place();
+    flat_->adopt(*attached);
+  } catch (...) {
+    flat_.reset();
+  }
+}
+
+void Optimizer::work_in_place() {
+  own_arena_ = std::make_unique<ParameterArena>(parameters_, ParameterLayout::separate);
+  flat_ = std::make_unique<detail::FlatUpdate>(*this, *own_arena_);
 }
 
 void Optimizer::update(const UpdatePass& pass) { flat_->run(pass); }
@@ -79,10 +83,7 @@ void Optimizer::update(const UpdatePass& pass) { flat_->run(pass); }
 NamedTensors Optimizer::state() const { return flat_ ? flat_->state() : NamedTensors{}; }
 
 void Optimizer::load_state(const NamedTensors& state) {
-  if (!flat_) {
-    own_arena_ = std::make_unique<ParameterArena>(parameters_, ParameterLayout::separate);
-    flat_ = std::make_unique<detail::FlatUpdate>(*this, *own_arena_);
-  }
+  if (!flat_) work_in_place();
   flat_->load(state);
 }
 

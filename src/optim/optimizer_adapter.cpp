@@ -124,7 +124,7 @@ void OptimizerAdapter::tie() {
 
 void OptimizerAdapter::step(const UpdatePass& pass) {
   if (own_) return own_->update(pass);
-  const auto gradients = arena_->gradients();
+  const auto& gradients = arena_->gradients();
   if (!gradients.empty() && pass.divisor != 1) at::_foreach_div_(gradients, pass.divisor);
   {
     const ParameterArena::HideUntouched hidden(*arena_);

@@ -154,6 +154,7 @@ void ParameterArena::lay_out() {
     }
     elements = rounded_up(elements, buffer_multiple);
     buffers_.push_back({at::zeros({elements}, options), at::zeros({elements}, options)});
+    gradients_.push_back(buffers_.back().gradients);
     const auto& buffer = buffers_.back();
     for (std::size_t i = first; i < last; ++i) {
       auto& block = blocks_[i];
@@ -261,28 +262,18 @@ void ParameterArena::take_gradient(std::size_t member) {
 
 void ParameterArena::close_window() {
   all_touched_ = true;
+  if (layout_ == ParameterLayout::separate) gradients_.clear();
   for (std::size_t i = 0; i < members_.size(); ++i) {
     auto& member = members_[i];
     if (layout_ == ParameterLayout::separate) {
       blocks_[member.block].gradients = member.parameter.grad();
       member.touched = member.parameter.grad().defined();
+      if (member.touched) gradients_.push_back(member.parameter.grad());
     } else {
       member.touched = places_[i].seen != places_[i].opened_at;
     }
     all_touched_ = all_touched_ && member.touched;
   }
-}
-
-std::vector<at::Tensor> ParameterArena::gradients() const {
-  std::vector<at::Tensor> result;
-  if (layout_ == ParameterLayout::flat) {
-    for (const auto& buffer : buffers_) result.push_back(buffer.gradients);
-    return result;
-  }
-  for (const auto& member : members_) {
-    if (member.parameter.grad().defined()) result.push_back(member.parameter.grad());
-  }
-  return result;
 }
 
 ParameterArena::HideUntouched::HideUntouched(ParameterArena& arena) : arena_(arena) {

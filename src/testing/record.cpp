@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "lockstep/base/messages.hpp"
+#include "lockstep/optim/optimizer.hpp"
 #include "lockstep/tensors/module_state.hpp"
 #include "lockstep/tensors/random_state.hpp"
 #include "lockstep/watch/performance_meter.hpp"
@@ -40,6 +41,10 @@ at::Tensor tensor_of(const c10::IValue& value) {
 
 void append_optimizer(const torch::nn::Module& module, const torch::optim::Optimizer& optimizer,
                       NamedTensors& tensors) {
+  if (const auto* own = dynamic_cast<const Optimizer*>(&optimizer)) {
+    for (const auto& [name, tensor] : own->state()) tensors.emplace_back("optimizer/" + name, copy_of(tensor));
+    return;
+  }
   for (const auto& parameter : module.named_parameters()) {
     const auto state = optimizer.state().find(parameter.value().unsafeGetTensorImpl());
     if (state == optimizer.state().end()) continue;

@@ -11,8 +11,7 @@ int main() {
             .metrics = {{"accuracy", ls::MeanMetric(correct, batch.target.size(0))}}};
   };
 
-  ls::GroupedOptimizer<torch::optim::AdamW> optimizer(ls::weight_decay_groups(*model, 0.05),
-                                                      torch::optim::AdamWOptions(1e-3));
+  ls::AdamW optimizer(ls::weight_decay_groups(*model, 0.05), {.lr = 1e-3});
   ls::Evaluator evaluator(accelerator, {{"validation", loader}, {"test", loader}}, step);
   ls::RunLogger logger("runs/example", {.is_main_process = accelerator.is_main_process()});
   ls::Trainer trainer(accelerator, model, optimizer, loader, step,

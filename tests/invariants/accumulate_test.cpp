@@ -8,8 +8,8 @@ CATCH_TEMPLATE_TEST_CASE("microbatches give the update of their concatenation", 
   CATCH_CHECK(testing::check_accumulate(TestType()).difference == "");
 }
 
-CATCH_TEMPLATE_TEST_CASE("microbatches give the update of their concatenation in the other precisions too", "",
-                         SmoothMlp, Cnn) {
+CATCH_TEMPLATE_TEST_CASE("microbatches give the update of their concatenation in the other precisions too",
+                         "", SmoothMlp, Cnn) {
   // In the mixed ones the gradient of each microbatch is rounded to a half before it is added.
   const auto [precision, tolerance] = GENERATE(table<Precision, double>(
       {{Precision::fp32, 1e-4}, {Precision::bf16_mixed, 0.05}, {Precision::fp16_mixed, 0.01}}));

@@ -34,8 +34,8 @@ inline std::vector<std::int64_t> up_to(std::int64_t last) {
 
 inline Interval every_steps(std::int64_t every) { return {.every = every, .unit = Interval::Unit::step}; }
 
-inline constexpr Precision precisions[] = {Precision::fp32, Precision::fp64, Precision::bf16_mixed,
-                                           Precision::fp16_mixed};
+inline constexpr Precision precisions[] = {Precision::fp32, Precision::fp64,       Precision::bf16,
+                                           Precision::fp16, Precision::bf16_mixed, Precision::fp16_mixed};
 
 /// A case in another precision.
 template <class C>
@@ -91,7 +91,13 @@ struct Ledger : Follow {
     auto settings = Follow::settings();
     settings.config.epochs = 4;
     settings.schedule = WarmupDecay{.total_steps = 6, .warmup_steps = 2, .decay = WarmupDecay::Decay::linear};
+    settings.flat_parameters = false;
     return settings;
+  }
+  std::unique_ptr<torch::optim::Optimizer> optimizer(OneWeight& model) const {
+    return std::make_unique<SGD>(
+        ParameterGroups{{.name = "all", .parameters = trainable_parameters(model), .weight_decay = 0}},
+        SGDOptions{.lr = 1});
   }
   auto step() const { return ledger; }
 };
@@ -163,8 +169,7 @@ struct Mlp {
   }
   std::shared_ptr<Perceptron> model() const { return std::make_shared<Perceptron>(6, 12, true); }
   std::unique_ptr<torch::optim::Optimizer> optimizer(Perceptron& model) const {
-    return std::make_unique<GroupedOptimizer<torch::optim::AdamW>>(weight_decay_groups(model, 0.05),
-                                                                   torch::optim::AdamWOptions(0.01));
+    return std::make_unique<AdamW>(weight_decay_groups(model, 0.05), AdamWOptions{.lr = 0.01});
   }
   NoisyPoints train_set() const { return {42, {6}}; }
   NoisyPoints validation_set() const { return {9, {6}}; }
@@ -214,5 +219,65 @@ struct Cnn {
     };
   }
 };
+
+/// A convolution whose weight is laid out channels-last, a tied weight, a frozen layer, one that only every
+/// other batch uses, and one that none does.
+struct OddNet : torch::nn::Module {
+  OddNet() {
+    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 6, 3).padding(1)));
+    conv->weight.set_data(conv->weight.contiguous(at::MemoryFormat::ChannelsLast));
+    inner = register_module("inner", torch::nn::Linear(6, 6));
+    tied_weight = register_parameter("tied_weight", inner->weight);
+    frozen = register_module("frozen", torch::nn::Linear(6, 6));
+    for (auto& parameter : frozen->parameters()) parameter.set_requires_grad(false);
+    sometimes = register_module("sometimes", torch::nn::Linear(6, 6));
+    unused = register_module("unused", torch::nn::Linear(6, 6));
+    last = register_module("last", torch::nn::Linear(6, 3));
+  }
+
+  at::Tensor forward(const at::Tensor& images, bool all) {
+    auto hidden = conv(images.contiguous(at::MemoryFormat::ChannelsLast)).mean({2, 3});
+    hidden = torch::tanh(frozen(torch::tanh(torch::linear(torch::tanh(inner(hidden)), tied_weight))));
+    return last(all ? hidden + sometimes(hidden) : hidden);
+  }
+
+  torch::nn::Conv2d conv{nullptr};
+  torch::nn::Linear inner{nullptr}, frozen{nullptr}, sometimes{nullptr}, unused{nullptr}, last{nullptr};
+  at::Tensor tied_weight;
+};
+
+template <bool flat>
+struct Odd {
+  CaseSettings settings() const {
+    return {.accelerator = {.gradient_accumulation_steps = 2, .seed = 8, .device = at::kCPU},
+            .loader = {.batch_size = 3, .shuffle = true, .seed = 9},
+            .config = {.epochs = 2,
+                       .log_every = 2,
+                       .evaluate_every = every_steps(2),
+                       .checkpoint_every = every_steps(2),
+                       .max_grad_norm = 1},
+            .ema_decay = 0.9,
+            .ema_warmup = true,
+            .flat_parameters = flat,
+            .schedule = WarmupDecay{.total_steps = 8, .warmup_steps = 2}};
+  }
+  std::shared_ptr<OddNet> model() const { return std::make_shared<OddNet>(); }
+  std::unique_ptr<torch::optim::Optimizer> optimizer(OddNet& model) const {
+    return std::make_unique<AdamW>(weight_decay_groups(model, 0.1),
+                                   AdamWOptions{.lr = 0.01, .amsgrad = true});
+  }
+  NoisyPoints train_set() const { return {23, {2, 4, 4}}; }
+  NoisyPoints validation_set() const { return {6, {2, 4, 4}}; }
+  auto step() const {
+    return [](OddNet& model, const Example& batch) {
+      // Which batches use all of it depends on their targets alone, so that a window's cut does not change
+      // it.
+      return classify(model.forward(batch.data, batch.target.sum().item<std::int64_t>() % 2 == 0),
+                      batch.target);
+    };
+  }
+};
+using OddFlat = Odd<true>;
+using OddSeparate = Odd<false>;
 
 }  // namespace lockstep::test

@@ -3,7 +3,8 @@
 namespace lockstep::test {
 namespace {
 
-CATCH_TEMPLATE_TEST_CASE("evaluating at any time changes no training bit", "", Follow, Ledger, Mlp, Cnn) {
+CATCH_TEMPLATE_TEST_CASE("evaluating at any time changes no training bit", "", Follow, Ledger, Mlp, Cnn,
+                         OddFlat, OddSeparate) {
   check_in_every_precision<TestType>([](const auto& c) { return testing::check_evaluate(c); });
 }
 

@@ -5,7 +5,8 @@
 namespace lockstep::test {
 namespace {
 
-CATCH_TEMPLATE_TEST_CASE("logging and saving change no bit", "", Follow, Ledger, Mlp, Cnn) {
+CATCH_TEMPLATE_TEST_CASE("logging and saving change no bit", "", Follow, Ledger, Mlp, Cnn, OddFlat,
+                         OddSeparate) {
   check_in_every_precision<TestType>([](const auto& c) { return testing::check_observers(c); });
 }
 

@@ -3,8 +3,8 @@
 namespace lockstep::test {
 namespace {
 
-CATCH_TEMPLATE_TEST_CASE("a run that was killed and resumed equals one that was not", "", Follow, Ledger,
-                         Cnn) {
+CATCH_TEMPLATE_TEST_CASE("a run that was killed and resumed equals one that was not", "", Follow, Ledger, Cnn,
+                         OddFlat, OddSeparate) {
   check_in_every_precision<TestType>([](const auto& c) { return testing::check_resume(c); });
 }
 

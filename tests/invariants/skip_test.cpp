@@ -4,7 +4,7 @@ namespace lockstep::test {
 namespace {
 
 CATCH_TEMPLATE_TEST_CASE("a skipped window changes nothing but the position, a failed one nothing at all", "",
-                         Follow, Ledger, Mlp, Cnn) {
+                         Follow, Ledger, Mlp, Cnn, OddFlat, OddSeparate) {
   check_in_every_precision<TestType>([](const auto& c) { return testing::check_skip(c); });
 }
 

@@ -4,13 +4,14 @@ namespace lockstep::test {
 namespace {
 
 CATCH_TEMPLATE_TEST_CASE("a run that was stopped and went on equals one that was not", "", Follow, Ledger,
-                         Cnn) {
+                         Cnn, OddFlat, OddSeparate) {
   check_in_every_precision<TestType>([](const auto& c) { return testing::check_stop(c); });
 }
 
 CATCH_TEST_CASE("a run that was stopped at any update and went on equals one that was not") {
-  check_in_every_precision<Mlp>(
-      [](const auto& c) { return testing::check_stop(c, {1, 4, 7, 10, 12, 15, 18, 21, 22}); });
+  check_in_every_precision<Mlp>([](const auto& c) {
+    return testing::check_stop(c, {1, 4, 7, 10, 12, 15, 18, 21, 22});
+  });
 }
 
 /// Adds noise from a generator of its own.

@@ -3,7 +3,8 @@
 namespace lockstep::test {
 namespace {
 
-CATCH_TEMPLATE_TEST_CASE("the number of loader threads changes no bit", "", Follow, Ledger, Mlp, Cnn) {
+CATCH_TEMPLATE_TEST_CASE("the number of loader threads changes no bit", "", Follow, Ledger, Mlp, Cnn, OddFlat,
+                         OddSeparate) {
   check_in_every_precision<TestType>([](const auto& c) { return testing::check_workers(c); });
 }
 

@@ -69,8 +69,9 @@ class Optimizer : public torch::optim::Optimizer, public HasGroupNames {
   /// Moves the state to where the arena's blocks are. Its groups are the optimizer's. The arena outlives this
   /// or detach().
   void attach(ParameterArena& arena);
-  /// Gives the state storage of its own again. Does nothing unless attached to this arena.
-  void detach(const ParameterArena& arena);
+  /// Gives the state storage of its own again; where there is no memory for that, the state is lost. Does nothing unless
+  /// attached to this arena.
+  void detach(const ParameterArena& arena) noexcept;
   /// One update after the arena's window was closed.
   void update(const UpdatePass& pass);
 
@@ -98,6 +99,8 @@ class Optimizer : public torch::optim::Optimizer, public HasGroupNames {
   Optimizer(const ParameterGroups& groups, const std::vector<double>& lrs);
 
  private:
+  void work_in_place();
+
   std::vector<std::string> names_;
   std::vector<NamedTensors> parameters_;       // of each group
   std::unique_ptr<ParameterArena> own_arena_;  // for step(), where the parameters are

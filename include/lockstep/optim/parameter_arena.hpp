@@ -79,8 +79,8 @@ class ParameterArena {
 
   /// After close_window().
   [[nodiscard]] bool all_touched() const { return all_touched_; }
-  /// What holds the gradients now: the flat buffers, or each gradient that is there.
-  [[nodiscard]] std::vector<at::Tensor> gradients() const;
+  /// After close_window(): what holds the gradients, the flat buffers or each gradient that is there.
+  [[nodiscard]] const std::vector<at::Tensor>& gradients() const { return gradients_; }
   /// The gradients of the flat buffers are zero already: the next window need not clear them.
   void gradients_are_zero() { zero_ = true; }
 
@@ -122,6 +122,7 @@ class ParameterArena {
   std::vector<Place> places_;  // of each member; empty in the separate layout
   std::vector<Block> blocks_;
   std::vector<Buffer> buffers_;
+  std::vector<at::Tensor> gradients_;
   bool all_touched_ = false;
   bool zero_ = true;
   std::int64_t generation_ = 0;

@@ -10,7 +10,7 @@
 //       }
 //       std::shared_ptr<Net> model() const { return std::make_shared<Net>(); }
 //       std::unique_ptr<torch::optim::Optimizer> optimizer(Net& model) const {
-//         return std::make_unique<torch::optim::AdamW>(model.parameters(), torch::optim::AdamWOptions(1e-3));
+//         return std::make_unique<lockstep::AdamW>(lockstep::weight_decay_groups(model, 0.01));
 //       }
 //       DigitSet train_set() const { return DigitSet("train"); }
 //       DigitSet validation_set() const { return DigitSet("validation"); }          // may be left out
@@ -47,6 +47,8 @@ struct CaseSettings {
   DataLoaderOptions loader = {};
   TrainConfig config = {};
   std::optional<double> ema_decay = {};
+  bool ema_warmup = false;
+  bool flat_parameters = true;
   std::optional<Schedule> schedule = {};
   /// A sink of your own, attached wherever a run has a logger, so that it is shown to be an observer only.
   std::shared_ptr<Sink> sink = nullptr;
@@ -107,7 +109,11 @@ class CaseRun {
         evaluator_(make_evaluator(c)),
         logger_(make_logger(log_dir)),
         trainer_(accelerator_, model_, *optimizer_, train_loader_, intercepted(c),
-                 {.evaluator = evaluator_.get(), .ema_decay = settings.ema_decay, .logger = logger_.get()}) {
+                 {.evaluator = evaluator_.get(),
+                  .ema_decay = settings.ema_decay,
+                  .ema_warmup = settings.ema_warmup,
+                  .flat_parameters = settings.flat_parameters,
+                  .logger = logger_.get()}) {
     if (settings.schedule) trainer_.set_scheduler(*settings.schedule);
   }
   CaseRun(const CaseRun&) = delete;

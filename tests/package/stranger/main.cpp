@@ -1,7 +1,6 @@
 // Trains a straight line through points of y = 2x + 1 and exports it.
 #include <lockstep/lockstep.hpp>
 #include <torch/nn/modules/linear.h>
-#include <torch/optim/sgd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -10,8 +9,7 @@
 int main(int, char** argv) {
   lockstep::Accelerator accelerator({.device = at::kCPU});
   torch::nn::Linear line(1, 1);
-  lockstep::GroupedOptimizer<torch::optim::SGD> optimizer(lockstep::weight_decay_groups(*line, 0.0),
-                                                          torch::optim::SGDOptions(0.5));
+  lockstep::SGD optimizer(lockstep::weight_decay_groups(*line, 0.0), {.lr = 0.5});
   const auto x = torch::linspace(-1, 1, 64).unsqueeze(1);
   lockstep::DataLoader loader(lockstep::TensorDataset(x, 2 * x + 1), {.batch_size = 8, .shuffle = true});
   auto step = [](torch::nn::LinearImpl& model, const lockstep::Example& batch) -> lockstep::StepOutput {
