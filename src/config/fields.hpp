@@ -71,6 +71,7 @@ void visit_fields(Is<DataLoaderOptions> auto& options, auto&& field) {
   field("seed", options.seed);
   field("workers", options.workers);
   field("drop_last", options.drop_last);
+  field("pin_memory", options.pin_memory);
 }
 
 void visit_fields(Is<LossScalerOptions> auto& options, auto&& field) {

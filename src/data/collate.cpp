@@ -1,8 +1,12 @@
 #include "lockstep/data/collate.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/stack.h>
 
+#include <algorithm>
 #include <sstream>
+
+#include "lockstep/data/batch_buffers.hpp"
 
 namespace lockstep::detail {
 
@@ -26,7 +30,14 @@ at::Tensor stack_samples(const std::vector<at::Tensor>& samples) {
         (!first.defined() || (sample.sizes() == first.sizes() && sample.dtype() == first.dtype()));
     if (!even) throw message::uneven_samples(describe(first), describe(sample));
   }
-  return first.defined() ? at::stack(samples) : at::Tensor();
+  if (!first.defined()) return first;
+  c10::DimVector sizes{static_cast<std::int64_t>(samples.size())};
+  sizes.append(first.sizes().begin(), first.sizes().end());
+  auto batch = empty_batch(sizes, first.scalar_type());
+  // Of one key set: not on another device, nor sparse.
+  const bool plain = std::ranges::all_of(
+      samples, [&batch](const at::Tensor& sample) { return sample.key_set() == batch.key_set(); });
+  return plain && !at::GradMode::is_enabled() ? at::stack_out(batch, samples) : at::stack(samples);
 }
 
 }  // namespace lockstep::detail

@@ -1,5 +1,7 @@
 #include "lockstep/data/data_loader.hpp"
 
+#include <ATen/Context.h>
+
 #include <string>
 
 namespace lockstep::detail {
@@ -20,6 +22,9 @@ void check_data_loader(const DataLoaderOptions& options, std::optional<std::size
   if (options.workers < 0) {
     problems.push_back("workers is " + std::to_string(options.workers) +
                        "; use 0 to load in the training thread, or a number of threads");
+  }
+  if (options.pin_memory && !at::hasCUDA()) {
+    problems.push_back("pin_memory speeds up copies to CUDA, and there is no CUDA device; unset it");
   }
   if (!problems.empty()) throw message::invalid_settings(problems);
   if (!dataset_size) throw message::dataset_without_size();

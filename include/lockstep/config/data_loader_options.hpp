@@ -11,6 +11,8 @@ struct DataLoaderOptions {
   std::uint64_t seed = 0;  ///< of the order and of the sample seeds
   int workers = 0;         ///< threads that load ahead; 0 loads when a batch is asked for
   bool drop_last = false;  ///< leave out a last batch that is not full
+  /// gather or collate into page-locked memory, from where a batch goes to CUDA without a copy on the way
+  bool pin_memory = false;
 
   bool operator==(const DataLoaderOptions&) const = default;
 };

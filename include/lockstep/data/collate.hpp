@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <concepts>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/base/messages.hpp"
+#include "lockstep/data/batch_buffers.hpp"
 #include "lockstep/data/example.hpp"
 
 namespace lockstep {
@@ -63,7 +63,7 @@ struct Collation<Number> {
 
   static at::Tensor apply(const std::vector<Number>& samples) {
     auto batch =
-        at::empty({static_cast<std::int64_t>(samples.size())}, c10::CppTypeToScalarType<Value>::value);
+        empty_batch({static_cast<std::int64_t>(samples.size())}, c10::CppTypeToScalarType<Value>::value);
     std::transform(samples.begin(), samples.end(), batch.template mutable_data_ptr<Value>(),
                    [](Number number) { return static_cast<Value>(number); });
     return batch;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "lockstep/base/messages.hpp"
+#include "lockstep/data/batch_buffers.hpp"
 #include "lockstep/data/collate.hpp"
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/data/prefetcher.hpp"
@@ -29,6 +30,11 @@ namespace detail {
 /// What a batch is loaded under. Gradients and autocast are the calling thread's own and change the bits of
 /// what a data set computes; so the consumer and the worker threads load alike.
 class LoadScope {
+ public:
+  explicit LoadScope(BatchBuffers& buffers) : buffers_(buffers) {}
+
+ private:
+  BufferScope buffers_;
   at::NoGradGuard no_grad_;
   c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
 };
@@ -56,13 +62,14 @@ template <class Element>
 struct IsVector<std::vector<Element>> : std::true_type {};
 
 template <class DatasetT, class Collate>
-auto load_batch(DatasetT& dataset, const Collate& collate, const EpochSampler& sampler, std::int64_t batch) {
+auto load_batch(DatasetT& dataset, const Collate& collate, const EpochSampler& sampler, BatchBuffers& buffers,
+                std::int64_t batch) {
   const auto indices = sampler.indices(batch);
   constexpr bool own_batches = !SeededSamples<DatasetT> && Batches<DatasetT>;
   static_assert(
       !(SeededBatches<DatasetT> || own_batches) || std::is_same_v<Collate, DefaultCollate>,
       "lockstep: this data set makes its own batches in get_batch, so a collate functor would be ignored");
-  [[maybe_unused]] const LoadScope scope;
+  [[maybe_unused]] const LoadScope scope(buffers);
   if constexpr (SeededBatches<DatasetT>) {
     const auto seeds = sampler.sample_seeds(indices);
     return dataset.get_batch(indices, std::span<const std::uint64_t>(seeds));
@@ -151,7 +158,8 @@ class DataLoader {
 
  public:
   using Batch = decltype(detail::load_batch(std::declval<DatasetT&>(), std::declval<const Collate&>(),
-                                            std::declval<const EpochSampler&>(), std::int64_t{0}));
+                                            std::declval<const EpochSampler&>(),
+                                            std::declval<detail::BatchBuffers&>(), std::int64_t{0}));
   using Stream = EpochStream<Batch>;
 
   explicit DataLoader(DatasetT dataset, DataLoaderOptions options = {}, Collate collate = {})
@@ -175,8 +183,10 @@ class DataLoader {
   [[nodiscard]] Stream epoch(std::int64_t epoch, std::int64_t first_batch = 0) const {
     detail::check_first_batch(first_batch, size());
     return Stream(
-        [dataset = dataset_, collate = collate_, sampler = EpochSampler(dataset_size_, options_, epoch)](
-            std::int64_t batch) -> Batch { return detail::load_batch(*dataset, collate, sampler, batch); },
+        [dataset = dataset_, collate = collate_, sampler = EpochSampler(dataset_size_, options_, epoch),
+         buffers = std::make_shared<detail::BatchBuffers>(options_.pin_memory)](std::int64_t batch) -> Batch {
+          return detail::load_batch(*dataset, collate, sampler, *buffers, batch);
+        },
         first_batch, size(), options_.workers);
   }
 

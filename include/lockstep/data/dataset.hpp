@@ -89,8 +89,9 @@ concept Dataset = detail::Sized<T> &&(detail::SeededBatches<T> || detail::Seeded
 
 /// Samples held in memory: row i of `data` and of `target`.
 ///
-/// Batches are gathered into new buffers on the device of the tensors, never views. Shares the tensors it is
-/// given. Errors: DataError `rows-differ`.
+/// Batches are gathered into buffers of their own on the device of the tensors, never views; within a
+/// DataLoader, into those that no batch is held in any more. Shares the tensors it is given. Errors: DataError
+/// `rows-differ`.
 class TensorDataset {
  public:
   /// data [N, ...], target [N, ...] or left out.

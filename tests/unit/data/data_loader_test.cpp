@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <set>
 #include <thread>
 
 #include "lockstep/base/error.hpp"
@@ -238,6 +239,69 @@ CATCH_TEST_CASE("Workers run at most two batches each ahead of the consumer") {
   CATCH_CHECK(settled_at(8) == 8);
 }
 
+CATCH_TEST_CASE("While a batch is used, a worker loads the next ones") {
+  struct Announcing {
+    std::shared_ptr<std::atomic<std::int64_t>> newest = std::make_shared<std::atomic<std::int64_t>>(-1);
+    std::int64_t size() const { return 20; }
+    at::Tensor get(std::int64_t index) const {
+      *newest = index;
+      newest->notify_all();
+      return torch::tensor(index);
+    }
+  };
+  const Announcing dataset;
+  const DataLoader loader(dataset, {.workers = 1});
+  std::int64_t used = 0;
+  for (auto& batch : loader) {
+    // The use of a batch ends only when the one after it has been asked of the data set.
+    const auto number = batch.item<std::int64_t>();
+    for (auto newest = dataset.newest->load(); newest < std::min<std::int64_t>(number + 1, 19);
+         newest = dataset.newest->load()) {
+      dataset.newest->wait(newest);
+    }
+    ++used;
+  }
+  CATCH_CHECK(used == 20);
+}
+
+CATCH_TEST_CASE("Batches are made in the memory of those that nobody holds") {
+  const auto distinct = [](const auto& loader) {
+    std::set<const void*> memory;
+    std::vector<at::Tensor> others;  // take what memory the batches would give back to the system
+    for (auto& batch : loader) {
+      memory.insert(batch.data.const_data_ptr());
+      for (int i = 0; i < 4; ++i) others.push_back(torch::empty_like(batch.data));
+    }
+    return memory.size();
+  };
+  const TensorDataset images(torch::rand({64, 300}), torch::arange(64));
+  CATCH_CHECK(distinct(DataLoader(images, {.batch_size = 2})) <= 2);
+  CATCH_CHECK(distinct(DataLoader(NoisySet(), {.batch_size = 2})) <= 2);
+  // Four loaded, one being loaded in each thread, and two in the loop.
+  CATCH_CHECK(distinct(DataLoader(images, {.batch_size = 2, .workers = 2})) <= 8);
+}
+
+CATCH_TEST_CASE("What is kept of a batch stays as it was while the loader goes on") {
+  const auto data = torch::arange(64.0).view({32, 2});
+  for (const int workers : {0, 2}) {
+    const DataLoader loader(TensorDataset(data, torch::arange(32)), {.batch_size = 4, .workers = workers});
+    std::vector<at::Tensor> rows, products;
+    const auto weight = torch::ones({2}).requires_grad_();
+    {
+      auto streams = std::array{loader.epoch(0), loader.epoch(0)};
+      while (streams[0].more()) {
+        rows.push_back(streams[0].next()->data[1]);
+        products.push_back((streams[1].next()->data * weight).sum());
+      }
+    }
+    for (std::int64_t batch = 0; batch < 8; ++batch) {
+      CATCH_CHECK(rows.at(static_cast<std::size_t>(batch)).equal(data[4 * batch + 1]));
+    }
+    torch::stack(products).sum().backward();
+    CATCH_CHECK(weight.grad().equal(torch::tensor({992.0, 1024.0})));  // the sums of the even and odd numbers
+  }
+}
+
 CATCH_TEST_CASE("Loading leaves Torch's default generator alone") {
   torch::manual_seed(5);
   const auto expected = torch::rand(3);
@@ -264,6 +328,7 @@ CATCH_TEST_CASE("All mistakes in the options are in one message") {
   CATCH_CHECK(id({.batch_size = -3}) == "invalid-settings");
   CATCH_CHECK(id({.workers = -1}) == "invalid-settings");
   CATCH_CHECK(id({.batch_size = 8, .drop_last = true}) == "invalid-settings");
+  CATCH_CHECK(id({.pin_memory = true}) == (at::hasCUDA() ? "" : "invalid-settings"));
   CATCH_CHECK(thrown_id<lockstep::ConfigError>([] { DataLoader loader(std::shared_ptr<BrokenSet>{}); }) ==
               "invalid-settings");
   CATCH_CHECK_THROWS_WITH(DataLoader(numbers(5), {.batch_size = 0, .workers = -1}),

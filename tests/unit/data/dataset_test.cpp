@@ -68,6 +68,30 @@ CATCH_TEST_CASE("A TensorDataset's batches are contiguous buffers of their own o
   }
 }
 
+CATCH_TEST_CASE("A TensorDataset gathers from tensors of every kind, short rows and long") {
+  const auto indices = std::array<std::int64_t, 2>{3, 1};
+  const auto equals_rows = [&](const at::Tensor& data) {
+    const auto batch = TensorDataset(data).get_batch(indices).data;
+    return batch.equal(torch::stack({data[3], data[1]})) && batch.is_contiguous();
+  };
+  const auto numbers = torch::arange(12.0).view({4, 3});
+  CATCH_CHECK(equals_rows(numbers));
+  CATCH_CHECK(equals_rows(torch::arange(4)));
+  CATCH_CHECK(equals_rows(numbers.t().contiguous().t()));
+  CATCH_CHECK(equals_rows(torch::tensor({1.0, 2.0, 3.0}).expand({4, 3})));
+  CATCH_CHECK(equals_rows(torch::complex(numbers, numbers + 1).conj()));
+  CATCH_CHECK(equals_rows(numbers.to(at::kBool)));
+  CATCH_CHECK(equals_rows(torch::rand({4, 3, 200, 250})));
+  CATCH_CHECK(equals_rows(torch::empty({4, 0})));
+  CATCH_CHECK(!TensorDataset(numbers.clone().requires_grad_()).get_batch(indices).data.requires_grad());
+}
+
+CATCH_TEST_CASE("A TensorDataset refuses rows that it does not have") {
+  const TensorDataset dataset(torch::ones({2, 3}));
+  CATCH_CHECK_THROWS_AS((void)dataset.get_batch(std::array<std::int64_t, 1>{2}), c10::IndexError);
+  CATCH_CHECK_THROWS_AS((void)dataset.get_batch(std::array<std::int64_t, 1>{-1}), c10::IndexError);
+}
+
 CATCH_TEST_CASE("A TensorDataset without targets yields none") {
   const TensorDataset dataset(torch::ones({2, 3}));
   const auto batch = dataset.get_batch(std::array<std::int64_t, 1>{1});
