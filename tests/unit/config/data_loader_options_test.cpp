@@ -7,6 +7,7 @@ using namespace lockstep;
 CATCH_TEST_CASE("a loader reads one sample after another unless told otherwise") {
   CATCH_REQUIRE(
       DataLoaderOptions{} ==
-      DataLoaderOptions{.batch_size = 1, .shuffle = false, .seed = 0, .workers = 0, .drop_last = false});
+      DataLoaderOptions{.batch_size = 1, .shuffle = false, .seed = 0, .workers = 0, .drop_last = false,
+                        .pin_memory = false});
   CATCH_REQUIRE_FALSE(DataLoaderOptions{.seed = 1} == DataLoaderOptions{});
 }
