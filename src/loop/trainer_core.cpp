@@ -346,9 +346,10 @@ struct TrainerCore::Impl {
   void log_histograms() {
     if (!parts.logger) return;
     std::vector<Histogram> histograms;
-    for (const auto& [name, parameter] : optimizer.parameters()) {
+    for (const auto& member : optimizer.arena().members()) {
+      const auto& [name, parameter] = std::tie(member.name, member.parameter);
       histograms.push_back(histogram("weights/" + name, parameter));
-      if (parameter.grad().defined()) histograms.push_back(histogram("gradients/" + name, parameter.grad()));
+      if (member.touched) histograms.push_back(histogram("gradients/" + name, parameter.grad()));
     }
     log("histograms", {}, {}, std::move(histograms));
   }
