@@ -101,10 +101,11 @@ void FlatUpdate::cut(Block& own) const {
 
 FlatUpdate::Piece FlatUpdate::narrow(const Piece& piece, std::int64_t first, std::int64_t length) {
   Piece part{.parameters = piece.parameters.narrow(0, first, length),
-             .master = piece.master.narrow(0, first, length),
+             .master = {},
              .gradients = piece.gradients.narrow(0, first, length),
              .state = {},
              .average = {}};
+  part.master = piece.master.is_same(piece.parameters) ? part.parameters : piece.master.narrow(0, first, length);
   for (const auto& tensor : piece.state) part.state.push_back(tensor.narrow(0, first, length));
   return part;
 }
@@ -222,9 +223,16 @@ void FlatUpdate::finish(const Piece& piece, double average_weight, bool clear_gr
 
 void FlatUpdate::follow_parameters() {
   const c10::AutoGradMode no_grad(false);
-  for (auto& own : blocks_) {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    auto& own = blocks_[i];
     const auto& [parameters, master] = std::tie(own.whole.parameters, own.whole.master);
-    if (master.is_same(parameters)) continue;
+    const bool is_master = master.is_same(parameters);
+    if (!parameters.is_same(arena_.blocks()[i].parameters)) {
+      parameters = arena_.blocks()[i].parameters;
+      if (is_master) master = laid_out_like(parameters, master);
+      cut(own);
+    }
+    if (is_master) continue;
     const auto moved = at::ne(master.to(parameters.scalar_type()), parameters);
     master.copy_(at::where(moved, parameters.to(master.scalar_type()), master));
   }

@@ -18,13 +18,12 @@ class GroupRate : public torch::optim::OptimizerCloneableOptions<GroupRate> {
   double lr_;
 };
 
-std::vector<torch::optim::OptimizerParamGroup> torch_groups(const ParameterGroups& groups,
-                                                            const std::vector<double>& lrs) {
+std::vector<torch::optim::OptimizerParamGroup> torch_groups(const ParameterGroups& groups) {
   std::vector<torch::optim::OptimizerParamGroup> result;
-  for (std::size_t i = 0; i < groups.size(); ++i) {
+  for (const auto& group : groups) {
     std::vector<at::Tensor> parameters;
-    for (const auto& parameter : groups[i].parameters) parameters.push_back(parameter.second);
-    result.emplace_back(std::move(parameters), std::make_unique<GroupRate>(lrs[i]));
+    for (const auto& parameter : group.parameters) parameters.push_back(parameter.second);
+    result.emplace_back(std::move(parameters));
   }
   return result;
 }
@@ -32,10 +31,12 @@ std::vector<torch::optim::OptimizerParamGroup> torch_groups(const ParameterGroup
 }  // namespace
 
 Optimizer::Optimizer(const ParameterGroups& groups, const std::vector<double>& lrs)
-    : torch::optim::Optimizer(torch_groups(groups, lrs), std::make_unique<GroupRate>(0)) {
-  for (const auto& group : groups) {
-    names_.push_back(group.name);
-    parameters_.push_back(group.parameters);
+    : torch::optim::Optimizer(torch_groups(groups), std::make_unique<GroupRate>(0)) {
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    names_.push_back(groups[i].name);
+    parameters_.push_back(groups[i].parameters);
+    // Not before: LibTorch replaces the options of a group that are of a class it does not know by the defaults.
+    param_groups()[i].options().set_lr(lrs[i]);
   }
 }
 
@@ -48,6 +49,7 @@ at::Tensor Optimizer::step(LossClosure closure) {
     loss = closure();
   }
   if (!flat_) work_in_place();
+  flat_->arena().tie_parameters();
   follow_parameters();
   flat_->arena().close_window();
   update({});

@@ -8,6 +8,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -197,31 +198,50 @@ ParameterArena::~ParameterArena() {
 }
 
 bool ParameterArena::lies(std::size_t member) const {
-  const auto* parameter = members_[member].parameter.unsafeGetTensorImpl();
-  return parameter->unsafe_storage().unsafeGetStorageImpl() == places_[member].storage &&
-         parameter->storage_offset() == places_[member].offset;
+  const auto& parameter = members_[member].parameter;
+  if (layout_ == ParameterLayout::separate) {
+    const auto& held = blocks_[members_[member].block].parameters;
+    return storage_of(parameter) == storage_of(held) && parameter.storage_offset() == held.storage_offset();
+  }
+  return storage_of(parameter) == places_[member].storage && parameter.storage_offset() == places_[member].offset;
 }
 
 void ParameterArena::tie(std::size_t member) {
   const c10::AutoGradMode no_grad(false);
   const auto& parameter = members_[member].parameter;
-  const auto& place = places_[member];
-  const auto& buffer = buffers_[blocks_[members_[member].block].buffer].parameters;
-  const auto view =
-      at::empty({0}, buffer.options()).set_(buffer.storage(), place.offset, place.sizes, place.strides);
-  const bool fits = parameter.scalar_type() == buffer.scalar_type() &&
-                    parameter.device() == buffer.device() && parameter.sizes() == view.sizes();
-  const std::string now = fits ? "" : describe(parameter);
-  if (fits) view.copy_(parameter);
-  parameter.set_data(view);
+  auto& block = blocks_[members_[member].block];
+  at::Tensor place = block.parameters;
+  if (layout_ == ParameterLayout::flat) {
+    const auto& buffer = buffers_[block.buffer].parameters;
+    const auto& [offset, sizes, strides] = std::tie(places_[member].offset, places_[member].sizes, places_[member].strides);
+    place = at::empty({0}, buffer.options()).set_(buffer.storage(), offset, sizes, strides);
+  }
   ++generation_;
-  if (!fits) throw message::parameter_moved(members_[member].name, describe(view), now);
+  if (parameter.scalar_type() != place.scalar_type() || parameter.device() != place.device() ||
+      parameter.sizes() != place.sizes()) {
+    const std::string now = describe(parameter);
+    parameter.set_data(place);
+    throw message::parameter_moved(members_[member].name, describe(place), now);
+  }
+  if (layout_ == ParameterLayout::separate) {
+    block.parameters = parameter.detach();
+  } else {
+    parameter.set_data(place.copy_(parameter));
+  }
 }
 
 void ParameterArena::tie_parameters() {
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    if (!lies(i)) tie(i);
+  // All before the first is reported: a conversion moves a whole module.
+  std::exception_ptr refusal;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (lies(i)) continue;
+    try {
+      tie(i);
+    } catch (const StepError&) {
+      if (!refusal) refusal = std::current_exception();
+    }
   }
+  if (refusal) std::rethrow_exception(refusal);
 }
 
 void ParameterArena::open_window() {
@@ -242,12 +262,18 @@ void ParameterArena::open_window() {
 
 void ParameterArena::after_backward() {
   for (std::size_t i = 0; i < places_.size(); ++i) {
+    auto& place = places_[i];
     // Identity before version: where the gradient was replaced, the version of the one here says nothing.
     const auto* gradient = members_[i].parameter.grad().unsafeGetTensorImpl();
-    if (gradient != places_[i].gradient.unsafeGetTensorImpl()) take_gradient(i);
-    if (!lies(i)) tie(i);
-    places_[i].seen = version_of(places_[i].gradient);
+    if (gradient != place.gradient.unsafeGetTensorImpl()) {
+      take_gradient(i);
+    } else if (place.seen != place.opened_at && version_of(place.gradient) - place.seen > 1) {
+      // A backward pass adds once. What else wrote to it has zeroed it, most likely.
+      throw message::gradient_replaced(members_[i].name);
+    }
+    place.seen = version_of(place.gradient);
   }
+  tie_parameters();
 }
 
 void ParameterArena::take_gradient(std::size_t member) {

@@ -50,7 +50,7 @@ WeightAverage::WeightAverage(const WeightAverageOptions& options, const NamedTen
       separate_.push_back(tensor);
     }
   }
-  for (const auto& left : in_arena) unaveraged_.push_back(*left.second);
+  for (const auto& left : in_arena) unaveraged_.push_back(left.second);
 }
 
 void WeightAverage::start() {
@@ -125,15 +125,16 @@ void WeightAverage::load(const NamedTensors& saved, std::int64_t updates) {
 WeightAverage::Swap::Swap(WeightAverage& average) : average_(average) {
   if (!average_.started_) return;
   const c10::AutoGradMode no_grad(false);
+  // Whatever needs memory comes first: from here on nothing may fail.
   for (const auto& tensor : average_.separate_) raw_.push_back(tensor.detach().clone());
-  if (!raw_.empty()) at::_foreach_copy_(average_.separate_, average_.separate_average_);
   for (std::size_t i = 0; i < average_.buffers_.size(); ++i) {
     buffers_.push_back(average_.buffers_[i].to(average_.arena_->buffers()[i].parameters.scalar_type()));
   }
+  if (!raw_.empty()) at::_foreach_copy_(average_.separate_, average_.separate_average_);
   exchange();
-  for (const auto& member : average_.unaveraged_) {
-    const auto& block = average_.arena_->blocks()[member.block];
-    member.parameter.detach().copy_(average_.arena_->view(of_block(buffers_, block), member));
+  for (const auto* member : average_.unaveraged_) {
+    const auto& block = average_.arena_->blocks()[member->block];
+    member->parameter.detach().copy_(average_.arena_->view(of_block(buffers_, block), *member));
   }
   average_.swapped_ = true;
 }

@@ -1,10 +1,10 @@
 // Our optimizers against Python's, wherever the parameters lie: tests/reference/record_optimizers.py records what is
 // compared here. What they do to an element depends on its own start and gradients alone, so parameters of any size are
 // tiled from the few elements that were recorded.
+#include "support/catch.hpp"
+#include "reference/recorded.hpp"
 #include "lockstep/optim/adamw.hpp"
 #include "lockstep/optim/sgd.hpp"
-#include "reference/recorded.hpp"
-#include "support/catch.hpp"
 
 namespace lockstep::test {
 namespace {

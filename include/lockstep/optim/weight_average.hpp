@@ -94,7 +94,7 @@ class WeightAverage {
   WeightAverageOptions options_;
   ParameterArena* arena_;
   std::vector<Entry> entries_;
-  std::vector<ParameterArena::Member> unaveraged_;  // of the arena
+  std::vector<const ParameterArena::Member*> unaveraged_;  // of the arena
   std::vector<at::Tensor> buffers_;                 // beside the arena's
   std::vector<at::Tensor> separate_;                // the tensors in no buffer
   std::vector<at::Tensor> separate_average_;
