@@ -155,7 +155,7 @@ void run(bool torch_schedule, const std::function<at::Tensor(const at::Tensor&)>
   bool zeroed = false;
   model.w.register_hook([&](const at::Tensor& gradient) {
     // An old gradient would have been there before the window's first backward pass.
-    if (!zeroed && !model.w.grad().defined()) {
+    if (!zeroed && model.w.grad().item<double>() == 0) {
       seen.insert(std::find(seen.rbegin(), seen.rend(), "batch").base() - 1, "zero");
     }
     zeroed = !zeroed;
