@@ -203,7 +203,8 @@ bool ParameterArena::lies(std::size_t member) const {
     const auto& held = blocks_[members_[member].block].parameters;
     return storage_of(parameter) == storage_of(held) && parameter.storage_offset() == held.storage_offset();
   }
-  return storage_of(parameter) == places_[member].storage && parameter.storage_offset() == places_[member].offset;
+  return storage_of(parameter) == places_[member].storage &&
+         parameter.storage_offset() == places_[member].offset;
 }
 
 void ParameterArena::tie(std::size_t member) {
@@ -213,7 +214,8 @@ void ParameterArena::tie(std::size_t member) {
   at::Tensor place = block.parameters;
   if (layout_ == ParameterLayout::flat) {
     const auto& buffer = buffers_[block.buffer].parameters;
-    const auto& [offset, sizes, strides] = std::tie(places_[member].offset, places_[member].sizes, places_[member].strides);
+    const auto& [offset, sizes, strides] =
+        std::tie(places_[member].offset, places_[member].sizes, places_[member].strides);
     place = at::empty({0}, buffer.options()).set_(buffer.storage(), offset, sizes, strides);
   }
   ++generation_;
@@ -254,7 +256,7 @@ void ParameterArena::open_window() {
   }
   for (std::size_t i = 0; i < members_.size(); ++i) {
     auto& place = places_[i];
-    auto& gradient = members_[i].parameter.mutable_grad();
+    auto& gradient = members_[i].parameter.unsafeGetTensorImpl()->mutable_grad();
     if (gradient.unsafeGetTensorImpl() != place.gradient.unsafeGetTensorImpl()) gradient = place.gradient;
     place.opened_at = place.seen = version_of(place.gradient);
   }
@@ -264,7 +266,7 @@ void ParameterArena::after_backward() {
   for (std::size_t i = 0; i < places_.size(); ++i) {
     auto& place = places_[i];
     // Identity before version: where the gradient was replaced, the version of the one here says nothing.
-    const auto* gradient = members_[i].parameter.grad().unsafeGetTensorImpl();
+    const auto* gradient = members_[i].parameter.unsafeGetTensorImpl()->grad().unsafeGetTensorImpl();
     if (gradient != place.gradient.unsafeGetTensorImpl()) {
       take_gradient(i);
     } else if (place.seen != place.opened_at && version_of(place.gradient) - place.seen > 1) {
