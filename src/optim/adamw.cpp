@@ -67,6 +67,7 @@ void Adam::set_option(std::size_t group, const std::string& name, const OptionVa
   if (name == "weight_decay") weight_decay = std::get<double>(value);
   if (name == "amsgrad") options.amsgrad = std::get<bool>(value);
   if (name == "maximize") options.maximize = std::get<bool>(value);
+  if (name == "amsgrad") state_names_changed();
 }
 
 void Adam::apply(const UpdateRange& range) {

@@ -66,7 +66,6 @@ FlatUpdate::FlatUpdate(Optimizer& rule, ParameterArena& arena)
   prepare();
 }
 
-/// State tensors as the rule's options ask for now; those that are there keep their values.
 void FlatUpdate::prepare() {
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     auto& own = blocks_[i];
@@ -105,7 +104,8 @@ FlatUpdate::Piece FlatUpdate::narrow(const Piece& piece, std::int64_t first, std
              .gradients = piece.gradients.narrow(0, first, length),
              .state = {},
              .average = {}};
-  part.master = piece.master.is_same(piece.parameters) ? part.parameters : piece.master.narrow(0, first, length);
+  part.master =
+      piece.master.is_same(piece.parameters) ? part.parameters : piece.master.narrow(0, first, length);
   for (const auto& tensor : piece.state) part.state.push_back(tensor.narrow(0, first, length));
   return part;
 }

@@ -17,6 +17,8 @@ class FlatUpdate {
   FlatUpdate(Optimizer& rule, ParameterArena& arena);
 
   [[nodiscard]] ParameterArena& arena() const { return arena_; }
+  /// State tensors as the rule names them now; those that are there keep their values.
+  void prepare();
   void run(const UpdatePass& pass);
   void follow_parameters();
 
@@ -43,7 +45,6 @@ class FlatUpdate {
     std::optional<at::Tensor> divisor;
   };
 
-  void prepare();
   void cut(Block& own) const;
   [[nodiscard]] static Piece narrow(const Piece& piece, std::int64_t first, std::int64_t length);
   void use_average(const WeightAverage& average);

@@ -35,7 +35,8 @@ Optimizer::Optimizer(const ParameterGroups& groups, const std::vector<double>& l
   for (std::size_t i = 0; i < groups.size(); ++i) {
     names_.push_back(groups[i].name);
     parameters_.push_back(groups[i].parameters);
-    // Not before: LibTorch replaces the options of a group that are of a class it does not know by the defaults.
+    // Not before: LibTorch replaces the options of a group that are of a class it does not know by the
+    // defaults.
     param_groups()[i].options().set_lr(lrs[i]);
   }
 }
@@ -51,7 +52,7 @@ at::Tensor Optimizer::step(LossClosure closure) {
   if (!flat_) work_in_place();
   flat_->arena().tie_parameters();
   follow_parameters();
-  flat_->arena().close_window();
+  flat_->arena().take_gradients();
   update({});
   return loss;
 }
@@ -78,6 +79,10 @@ void Optimizer::detach(const ParameterArena& arena) noexcept {
 void Optimizer::work_in_place() {
   own_arena_ = std::make_unique<ParameterArena>(parameters_, ParameterLayout::separate);
   flat_ = std::make_unique<detail::FlatUpdate>(*this, *own_arena_);
+}
+
+void Optimizer::state_names_changed() {
+  if (flat_) flat_->prepare();
 }
 
 void Optimizer::update(const UpdatePass& pass) { flat_->run(pass); }

@@ -41,6 +41,10 @@ std::string describe(const at::Tensor& tensor) {
   return text + "] on " + tensor.device().str();
 }
 
+at::Tensor dense(const at::Tensor& gradient) {
+  return gradient.layout() == at::kStrided ? gradient : gradient.to_dense();
+}
+
 /// Why a parameter cannot be a view of a flat buffer; empty: it can.
 std::string obstacle(const at::Tensor& parameter) {
   if (parameter.layout() != at::kStrided) return "it is not dense";
@@ -201,10 +205,13 @@ bool ParameterArena::lies(std::size_t member) const {
   const auto& parameter = members_[member].parameter;
   if (layout_ == ParameterLayout::separate) {
     const auto& held = blocks_[members_[member].block].parameters;
-    return storage_of(parameter) == storage_of(held) && parameter.storage_offset() == held.storage_offset();
+    return storage_of(parameter) == storage_of(held) && parameter.storage_offset() == held.storage_offset() &&
+           parameter.sizes() == held.sizes() &&
+           (!held.has_storage() || parameter.strides() == held.strides());
   }
-  return storage_of(parameter) == places_[member].storage &&
-         parameter.storage_offset() == places_[member].offset;
+  const auto& place = places_[member];
+  return storage_of(parameter) == place.storage && parameter.storage_offset() == place.offset &&
+         parameter.sizes() == place.sizes && parameter.strides() == place.strides;
 }
 
 void ParameterArena::tie(std::size_t member) {
@@ -228,7 +235,8 @@ void ParameterArena::tie(std::size_t member) {
   if (layout_ == ParameterLayout::separate) {
     block.parameters = parameter.detach();
   } else {
-    parameter.set_data(place.copy_(parameter));
+    // It may be another view of the buffer.
+    parameter.set_data(place.copy_(parameter.clone()));
   }
 }
 
@@ -285,7 +293,21 @@ void ParameterArena::take_gradient(std::size_t member) {
   // A gradient with a graph of its own is the sum of the old one and the new: backward with create_graph.
   const bool whole = place.seen == place.opened_at || (gradient.defined() && gradient.requires_grad());
   if (!whole) throw message::gradient_replaced(members_[member].name);
-  if (gradient.defined()) place.gradient.copy_(gradient);
+  if (gradient.defined()) place.gradient.copy_(dense(gradient));
+}
+
+void ParameterArena::take_gradients() {
+  if (layout_ == ParameterLayout::separate) return close_window();
+  const c10::AutoGradMode no_grad(false);
+  all_touched_ = true;
+  zero_ = false;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    auto& gradient = members_[i].parameter.mutable_grad();
+    const auto& own = places_[i].gradient;
+    members_[i].touched = gradient.defined();
+    all_touched_ = all_touched_ && gradient.defined();
+    if (gradient.defined() && !gradient.is_same(own)) gradient = own.copy_(dense(gradient));
+  }
 }
 
 void ParameterArena::close_window() {

@@ -57,6 +57,7 @@ void SGD::set_option(std::size_t group, const std::string& name, const OptionVal
   if (name == "weight_decay") weight_decay = std::get<double>(value);
   if (name == "nesterov") options.nesterov = std::get<bool>(value);
   if (name == "maximize") options.maximize = std::get<bool>(value);
+  if (name == "momentum") state_names_changed();
 }
 
 void SGD::apply(const UpdateRange& range) {

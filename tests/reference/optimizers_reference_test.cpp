@@ -1,10 +1,10 @@
-// Our optimizers against Python's, wherever the parameters lie: tests/reference/record_optimizers.py records what is
-// compared here. What they do to an element depends on its own start and gradients alone, so parameters of any size are
-// tiled from the few elements that were recorded.
-#include "support/catch.hpp"
-#include "reference/recorded.hpp"
+// Our optimizers against Python's, wherever the parameters lie: tests/reference/record_optimizers.py records
+// what is compared here. What they do to an element depends on its own start and gradients alone, so
+// parameters of any size are tiled from the few elements that were recorded.
 #include "lockstep/optim/adamw.hpp"
 #include "lockstep/optim/sgd.hpp"
+#include "reference/recorded.hpp"
+#include "support/catch.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -23,19 +23,23 @@ struct Tiled {
   at::Tensor index;  // of each element among those recorded
   at::Tensor parameter;
 
-  [[nodiscard]] at::Tensor of(const at::Tensor& values) const { return values.index_select(0, index).view(shape); }
+  [[nodiscard]] at::Tensor of(const at::Tensor& values) const {
+    return values.index_select(0, index).view(shape);
+  }
 };
 
 /// The large one is more than an optimizer steps at once.
 const std::vector<std::vector<std::int64_t>> shapes = {{1}, {17}, {2, 3, 4, 5}, {64}, {3}, {7, 5}, {33000}};
 
-/// Every shape as often as there are parameters in the run, which stand in pairs, so that some that get a gradient
-/// together are neighbours.
+/// Every shape as often as there are parameters in the run, which stand in pairs, so that some that get a
+/// gradient together are neighbours.
 std::vector<Tiled> tiled(const json& run, at::ScalarType type) {
   const auto start = doubles(recorded().at("start"));
   std::vector<Tiled> result;
   for (std::size_t i = 0; i < shapes.size() * run.at("parameters").size(); ++i) {
-    Tiled tile{.species = i / 2 % run.at("parameters").size(), .shape = shapes[i % shapes.size()], .index = {},
+    Tiled tile{.species = i / 2 % run.at("parameters").size(),
+               .shape = shapes[i % shapes.size()],
+               .index = {},
                .parameter = {}};
     const auto elements = c10::multiply_integers(tile.shape);
     tile.index = (torch::arange(elements) + static_cast<std::int64_t>(i)).remainder(start.size(0));
@@ -52,7 +56,8 @@ std::vector<Tiled> tiled(const json& run, at::ScalarType type) {
 ParameterGroups groups_of(const json& run, const std::vector<Tiled>& tiles) {
   ParameterGroups groups;
   for (std::size_t i = 0; i < run.at("groups").size(); ++i) {
-    groups.push_back({.name = std::to_string(i), .parameters = {}, .weight_decay = run["groups"][i]["weight_decay"]});
+    groups.push_back(
+        {.name = std::to_string(i), .parameters = {}, .weight_decay = run["groups"][i]["weight_decay"]});
   }
   for (std::size_t i = 0; i < tiles.size(); ++i) {
     const std::size_t group = run["parameters"][tiles[i].species]["group"];
@@ -97,7 +102,8 @@ void set_rates(torch::optim::Optimizer& optimizer, const json& run, std::size_t 
 
 bool has_gradient(const json& parameter, std::size_t update) {
   const auto& present = parameter.at("present");
-  return std::find(present.begin(), present.end(), update % parameter.at("period").get<std::size_t>()) != present.end();
+  return std::find(present.begin(), present.end(), update % parameter.at("period").get<std::size_t>()) !=
+         present.end();
 }
 
 /// The largest difference from the recorded weights, as a part of the largest of them.
@@ -162,7 +168,8 @@ double follow(const json& run, at::ScalarType type, Way way) {
   return result;
 }
 
-void follow_all(const std::string& precision, at::ScalarType type, const std::string& name, double tolerance) {
+void follow_all(const std::string& precision, at::ScalarType type, const std::string& name,
+                double tolerance) {
   std::size_t runs = 0;
   for (const auto& run : recorded().at("runs")) {
     if (run.at("precision") != precision || run.at("optimizer") != name) continue;
@@ -174,16 +181,19 @@ void follow_all(const std::string& precision, at::ScalarType type, const std::st
       CATCH_CHECK(follow(run, type, way) <= tolerance);
     }
   }
-  CATCH_CHECK(runs == (name == "SGD" ? 20 + 3 : 8 + 3));
+  const bool half = type == at::kBFloat16 || type == at::kHalf;
+  CATCH_CHECK(runs == (name == "SGD" ? (half ? 5 : 20) : (half ? 2 : 8)) + 3);
 }
 
 CATCH_TEST_CASE("50 updates with every combination of options follow Python's in double to 1e-12") {
   for (const auto* name : {"AdamW", "Adam", "SGD"}) follow_all("fp64", at::kDouble, name, 1e-12);
 }
 
-// In units in the last place of the largest weight, 2^-24 of it. The largest differences found, with AVX2, were 1.1, 3.3
-// and 41. Momentum carries the rounding of weight decay on: Python's own single precision is 88 away from its double.
-CATCH_TEST_CASE("50 updates with every combination of options follow Python's in single precision to rounding") {
+// In units in the last place of the largest weight, 2^-24 of it. The largest differences found, with AVX2,
+// were 1.1, 3.3 and 41. Momentum carries the rounding of weight decay on: Python's own single precision is 88
+// away from its double.
+CATCH_TEST_CASE(
+    "50 updates with every combination of options follow Python's in single precision to rounding") {
   follow_all("fp32", at::kFloat, "AdamW", 4 * 0x1p-24);
   follow_all("fp32", at::kFloat, "Adam", 8 * 0x1p-24);
   follow_all("fp32", at::kFloat, "SGD", 96 * 0x1p-24);

@@ -69,8 +69,8 @@ class Optimizer : public torch::optim::Optimizer, public HasGroupNames {
   /// Moves the state to where the arena's blocks are. Its groups are the optimizer's. The arena outlives this
   /// or detach().
   void attach(ParameterArena& arena);
-  /// Gives the state storage of its own again; where there is no memory for that, the state is lost. Does nothing unless
-  /// attached to this arena.
+  /// Gives the state storage of its own again; where there is no memory for that, the state is lost. Does
+  /// nothing unless attached to this arena.
   void detach(const ParameterArena& arena) noexcept;
   /// One update after the arena's window was closed.
   void update(const UpdatePass& pass);
@@ -97,6 +97,8 @@ class Optimizer : public torch::optim::Optimizer, public HasGroupNames {
  protected:
   /// `lrs`: the rate of each group.
   Optimizer(const ParameterGroups& groups, const std::vector<double>& lrs);
+  /// For set_option(): state_names() names others than before. New state begins at zero.
+  void state_names_changed();
 
  private:
   void work_in_place();

@@ -74,6 +74,8 @@ class ParameterArena {
   void after_backward();
   /// After the window's last backward pass: finds out which members were touched.
   void close_window();
+  /// In the place of a window, for a loop of one's own: every member that has a gradient is touched.
+  void take_gradients();
   /// Ties parameters again that were replaced outside of a window. Errors: StepError `parameter-moved`.
   void tie_parameters();
 

@@ -19,7 +19,8 @@ struct Pair {
                             {.name = "no_decay", .parameters = {{"b", other}}, .weight_decay = 0}};
 
   void step(Optimizer& optimizer, double gradient) const {
-    for (const auto& parameter : {decayed, other}) parameter.mutable_grad() = torch::full({1}, gradient, torch::kDouble);
+    for (const auto& parameter : {decayed, other})
+      parameter.mutable_grad() = torch::full({1}, gradient, torch::kDouble);
     optimizer.step();
   }
 };
@@ -32,8 +33,8 @@ std::string refusal(const AdamOptions& options) {
 
 }  // namespace
 
-// The first update's bias-corrected moments are the gradient and its square, so that it moves by the rate. From the
-// second on, with a gradient of 0, the mean is b1 (1 - b1) g / (1 - b1^2) and the square alike.
+// The first update's bias-corrected moments are the gradient and its square, so that it moves by the rate.
+// From the second on, with a gradient of 0, the mean is b1 (1 - b1) g / (1 - b1^2) and the square alike.
 CATCH_TEST_CASE("two updates of AdamW are those of the paper, each group with its weight decay") {
   Pair pair;
   AdamW optimizer(pair.groups, {.lr = 0.1, .beta1 = 0.5, .beta2 = 0.75, .eps = 0});
@@ -57,14 +58,16 @@ CATCH_TEST_CASE("Adam adds weight decay to the gradient, where it is normalised 
 
 CATCH_TEST_CASE("amsgrad divides by the largest second moment so far, and maximize goes up") {
   Pair pair;
-  AdamW optimizer(pair.groups, {.lr = 0.1}, {{"no_decay", {.lr = 0.1, .beta1 = 0, .beta2 = 0, .eps = 0, .amsgrad = true,
-                                                            .maximize = true}}});
+  AdamW optimizer(
+      pair.groups, {.lr = 0.1},
+      {{"no_decay", {.lr = 0.1, .beta1 = 0, .beta2 = 0, .eps = 0, .amsgrad = true, .maximize = true}}});
   pair.step(optimizer, 4);
   CATCH_CHECK(value(pair.other) == Approx(2.1));
   pair.step(optimizer, 1);
   CATCH_CHECK(value(pair.other) == Approx(2.1 + 0.1 / 4));
   CATCH_CHECK(optimizer.state_names(0) == std::vector<std::string>{"exp_avg", "exp_avg_sq"});
-  CATCH_CHECK(optimizer.state_names(1) == std::vector<std::string>{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"});
+  CATCH_CHECK(optimizer.state_names(1) ==
+              std::vector<std::string>{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"});
 }
 
 CATCH_TEST_CASE("options of Adam are read and set by Torch's names, for each group") {
@@ -74,17 +77,34 @@ CATCH_TEST_CASE("options of Adam are read and set by Torch's names, for each gro
   CATCH_CHECK(optimizer.kind() == "AdamW");
   CATCH_CHECK(Adam(pair.groups).kind() == "Adam");
   CATCH_CHECK((optimizer.options(0) == OptionValues{{"lr", 0.25},
-                                                   {"betas", std::vector<double>{0.8, 0.999}},
-                                                   {"eps", 1e-8},
-                                                   {"weight_decay", 0.5},
-                                                   {"amsgrad", false},
-                                                   {"maximize", false}}));
-  const OptionValues set = {{"lr", 0.125},          {"betas", std::vector<double>{0.5, 0.25}}, {"eps", 1e-2},
-                            {"weight_decay", 0.75}, {"amsgrad", true},                          {"maximize", true}};
+                                                    {"betas", std::vector<double>{0.8, 0.999}},
+                                                    {"eps", 1e-8},
+                                                    {"weight_decay", 0.5},
+                                                    {"amsgrad", false},
+                                                    {"maximize", false}}));
+  const OptionValues set = {{"lr", 0.125},     {"betas", std::vector<double>{0.5, 0.25}},
+                            {"eps", 1e-2},     {"weight_decay", 0.75},
+                            {"amsgrad", true}, {"maximize", true}};
   for (const auto& [name, option] : set) optimizer.set_option(1, name, option);
   optimizer.set_option(1, "foreach", true);  // an option of Torch's that changes no result
   CATCH_CHECK((optimizer.options(1) == set));
   CATCH_CHECK(std::get<double>(optimizer.options(0).at("eps")) == 1e-8);
+}
+
+CATCH_TEST_CASE("amsgrad may be turned on and off between updates, its maximum beginning at zero") {
+  Pair pair;
+  AdamW optimizer(pair.groups, {.lr = 0.1, .beta1 = 0, .beta2 = 0, .eps = 0});
+  pair.step(optimizer, 4);
+  optimizer.set_option(1, "amsgrad", true);
+  pair.step(optimizer, 2);
+  CATCH_CHECK(value(pair.other) == Approx(2 - 0.1 - 0.1));
+  pair.step(optimizer, 1);
+  CATCH_CHECK(value(pair.other) == Approx(2 - 0.1 - 0.1 - 0.1 / 2));
+  CATCH_CHECK(optimizer.state().size() == 3 + 4);
+  optimizer.set_option(1, "amsgrad", false);
+  pair.step(optimizer, 1);
+  CATCH_CHECK(value(pair.other) == Approx(2 - 0.1 - 0.1 - 0.1 / 2 - 0.1));
+  CATCH_CHECK(optimizer.state().size() == 3 + 3);
 }
 
 CATCH_TEST_CASE("options that Adam cannot work with are refused, all of them in one message") {
@@ -99,15 +119,20 @@ CATCH_TEST_CASE("options that Adam cannot work with are refused, all of them in 
   CATCH_CHECK(refusal({.lr = 0, .beta1 = 0, .beta2 = 0, .eps = 0}).empty());
   Pair pair;
   pair.groups[1].weight_decay = -0.5;
-  CATCH_CHECK_THROWS_WITH(Adam(pair.groups, {.lr = -1}),
-                          Catch::Matchers::Contains("group decay of the optimizer has lr = -1") &&
-                              Catch::Matchers::Contains("group no_decay of the optimizer has weight_decay = -0.5"));
+  CATCH_CHECK_THROWS_WITH(
+      Adam(pair.groups, {.lr = -1}),
+      Catch::Matchers::Contains("group decay of the optimizer has lr = -1") &&
+          Catch::Matchers::Contains("group no_decay of the optimizer has weight_decay = -0.5"));
 }
 
 CATCH_TEST_CASE("options of a group that is not there, or a second rate for one, are refused") {
   Pair pair;
-  CATCH_CHECK(test::thrown_id<ConfigError>([&] { AdamW(pair.groups, {}, {{"nodecay", {}}}); }) == "unknown-group");
+  CATCH_CHECK(test::thrown_id<ConfigError>([&] {
+                AdamW(pair.groups, {}, {{"nodecay", {}}});
+              }) == "unknown-group");
   pair.groups[0].lr = 0.1;
-  CATCH_CHECK(test::thrown_id<ConfigError>([&] { AdamW(pair.groups, {}, {{"decay", {}}}); }) == "invalid-settings");
+  CATCH_CHECK(test::thrown_id<ConfigError>([&] {
+                AdamW(pair.groups, {}, {{"decay", {}}});
+              }) == "invalid-settings");
   CATCH_CHECK_NOTHROW(AdamW(pair.groups, {}, {{"no_decay", {}}}));
 }

@@ -11,7 +11,8 @@ namespace {
 /// A rule of one's own: the sign of a running mean of the gradients, a rate for each group.
 class SignSGD final : public Optimizer {
  public:
-  explicit SignSGD(const ParameterGroups& groups) : Optimizer(groups, std::vector<double>(groups.size(), 0.25)) {}
+  explicit SignSGD(const ParameterGroups& groups)
+      : Optimizer(groups, std::vector<double>(groups.size(), 0.25)) {}
 
   [[nodiscard]] std::string kind() const override { return "SignSGD"; }
   [[nodiscard]] std::vector<std::string> state_names(std::size_t) const override { return {"mean"}; }
@@ -44,7 +45,9 @@ struct Model {
                .weight_decay = 0}};
   }
 
-  [[nodiscard]] std::vector<NamedTensors> parameters() const { return {groups[0].parameters, groups[1].parameters}; }
+  [[nodiscard]] std::vector<NamedTensors> parameters() const {
+    return {groups[0].parameters, groups[1].parameters};
+  }
   [[nodiscard]] at::Tensor operator[](const std::string& name) const {
     for (const auto& group : groups) {
       for (const auto& [own, parameter] : group.parameters) {
@@ -59,7 +62,8 @@ struct Model {
     for (const auto& group : groups) {
       for (const auto& [name, parameter] : group.parameters) {
         if (name == without) continue;
-        const auto values = torch::arange(parameter.numel(), torch::kDouble).mul(5).add(update * 3).remainder(11).sub(5);
+        const auto values =
+            torch::arange(parameter.numel(), torch::kDouble).mul(5).add(update * 3).remainder(11).sub(5);
         (parameter * values.div(8).view(parameter.sizes()).to(parameter.scalar_type())).sum().backward();
       }
     }
@@ -114,7 +118,8 @@ at::Tensor field(const Optimizer& optimizer, const std::string& name) {
 
 }  // namespace
 
-CATCH_TEST_CASE("a rule of one's own gives the same in a flat arena, a separate one and a loop of one's own") {
+CATCH_TEST_CASE(
+    "a rule of one's own gives the same in a flat arena, a separate one and a loop of one's own") {
   Model by_hand;
   Model separate;
   Model flat;
@@ -211,6 +216,24 @@ CATCH_TEST_CASE("after its arena is gone an optimizer steps the module's paramet
   }
 }
 
+CATCH_TEST_CASE("step() works while an arena holds the parameters, as without it") {
+  Model model;
+  Model expected;
+  SignSGD optimizer(model.groups);
+  SignSGD without(expected.groups);
+  ParameterArena arena(model.parameters(), ParameterLayout::flat);
+  optimizer.attach(arena);
+  for (std::int64_t i = 0; i < 3; ++i) {
+    step(optimizer, model, i, i == 1 ? "odd" : "");
+    step(without, expected, i, i == 1 ? "odd" : "");
+  }
+  check_equal(model, expected);
+  check_equal(optimizer.state(), without.state());
+  update(arena, optimizer, model, 3);
+  step(without, expected, 3);
+  check_equal(model, expected);
+}
+
 CATCH_TEST_CASE("parameters whose storage was replaced between steps are stepped where they are now") {
   Model model;
   SignSGD optimizer(model.groups);
@@ -290,7 +313,15 @@ CATCH_TEST_CASE("the pass moves the average and clears gradients, as done one af
   check_equal(average.named(), separately.named());
 }
 
-CATCH_TEST_CASE("options reach the rule by name, and state is loaded by name with what is missing begun anew") {
+CATCH_TEST_CASE("a state without master weights takes them from the parameters") {
+  Model model;
+  SGD optimizer(model.groups);
+  optimizer.load_state({{"half/step", torch::tensor(std::int64_t{7})}});
+  CATCH_CHECK(torch::equal(field(optimizer, "half/master"), model["half"].detach().to(at::kFloat)));
+}
+
+CATCH_TEST_CASE(
+    "options reach the rule by name, and state is loaded by name with what is missing begun anew") {
   Model model;
   SignSGD optimizer(model.groups);
   optimizer.set_option(0, "decay", 0.25);

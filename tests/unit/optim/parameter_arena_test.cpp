@@ -13,8 +13,8 @@ using namespace lockstep;
 
 namespace {
 
-/// An embedding whose weight is the output's too, a convolution that lies channels last, a frozen scale, and a layer
-/// that not every batch uses.
+/// An embedding whose weight is the output's too, a convolution that lies channels last, a frozen scale, and
+/// a layer that not every batch uses.
 struct Net : torch::nn::Module {
   Net() {
     torch::manual_seed(3);
@@ -82,7 +82,8 @@ void check_tied(const ParameterArena& arena) {
     const auto& block = arena.blocks()[member.block];
     CATCH_CHECK(member.parameter.const_data_ptr() == arena.view(block.parameters, member).const_data_ptr());
     CATCH_REQUIRE(member.parameter.grad().defined());
-    CATCH_CHECK(member.parameter.grad().const_data_ptr() == arena.view(block.gradients, member).const_data_ptr());
+    CATCH_CHECK(member.parameter.grad().const_data_ptr() ==
+                arena.view(block.gradients, member).const_data_ptr());
   }
 }
 
@@ -106,13 +107,13 @@ std::string refusal(const NamedTensors& parameters) {
 CATCH_TEST_CASE("a flat arena keeps identity, values and strides, on 64 bytes, group after group") {
   const NamedTensors first = {{"odd", torch::rand({3}).requires_grad_()},
                               {"double", torch::rand({2}, torch::kDouble).requires_grad_()}};
-  const NamedTensors second = {{"transposed", torch::rand({7, 5}).t().requires_grad_()},
-                               {"half", torch::rand({4}).to(at::kBFloat16).requires_grad_()},
-                               {"channels_last", torch::rand({2, 3, 4, 5})
-                                                     .contiguous(at::MemoryFormat::ChannelsLast)
-                                                     .requires_grad_()},
-                               {"scalar", torch::tensor(2.0f).requires_grad_()},
-                               {"empty", torch::rand({0, 3}).requires_grad_()}};
+  const NamedTensors second = {
+      {"transposed", torch::rand({7, 5}).t().requires_grad_()},
+      {"half", torch::rand({4}).to(at::kBFloat16).requires_grad_()},
+      {"channels_last",
+       torch::rand({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_()},
+      {"scalar", torch::tensor(2.0f).requires_grad_()},
+      {"empty", torch::rand({0, 3}).requires_grad_()}};
   std::vector<at::Tensor> values;
   for (const auto& group : {first, second}) {
     for (const auto& [name, parameter] : group) values.push_back(parameter.detach().clone());
@@ -136,8 +137,8 @@ CATCH_TEST_CASE("a flat arena keeps identity, values and strides, on 64 bytes, g
   check_tied(arena);
   std::vector<std::string> order;
   for (const auto& member : arena.members()) order.push_back(member.name);
-  CATCH_CHECK(order == std::vector<std::string>{"odd", "transposed", "channels_last", "scalar", "empty", "double",
-                                                "half"});
+  CATCH_CHECK(order == std::vector<std::string>{"odd", "transposed", "channels_last", "scalar", "empty",
+                                                "double", "half"});
   CATCH_REQUIRE(arena.blocks().size() == 4);
   CATCH_CHECK(arena.blocks()[1].group == 1);
   CATCH_CHECK((arena.blocks()[1].first == 1 && arena.blocks()[1].last == 5));
@@ -148,7 +149,8 @@ CATCH_TEST_CASE("a flat arena keeps identity, values and strides, on 64 bytes, g
   CATCH_CHECK(arena.buffers()[0].parameters.count_nonzero().item<std::int64_t>() <= 3 + 35 + 120 + 1);
 }
 
-CATCH_TEST_CASE("backward into an arena gives the bits of ordinary storage, tied weights and channels last included") {
+CATCH_TEST_CASE(
+    "backward into an arena gives the bits of ordinary storage, tied weights and channels last included") {
   InArena flat;
   Expected expected({});
   CATCH_CHECK(flat.arena.members().size() == 5);
@@ -165,7 +167,8 @@ CATCH_TEST_CASE("backward into an arena gives the bits of ordinary storage, tied
     check_gradients(flat.net, expected.net);
     const torch::NoGradGuard no_grad;
     flat.arena.buffers()[0].parameters.add_(flat.arena.buffers()[0].gradients, -0.1);
-    for (const auto& [name, parameter] : trainable_parameters(expected.net)) parameter.add_(parameter.grad(), -0.1);
+    for (const auto& [name, parameter] : trainable_parameters(expected.net))
+      parameter.add_(parameter.grad(), -0.1);
   }
   const auto parameters = trainable_parameters(expected.net);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -264,7 +267,8 @@ CATCH_TEST_CASE("autograd::grad touches nothing") {
   CATCH_CHECK(touched(flat.arena) == std::vector<bool>(5, false));
 }
 
-CATCH_TEST_CASE("a parameter with new data of its shape is copied in and tied again, wherever that happened") {
+CATCH_TEST_CASE(
+    "a parameter with new data of its shape is copied in and tied again, wherever that happened") {
   InArena flat;
   const auto generation = flat.arena.generation();
   const auto& weight = flat.net.sometimes->weight;
@@ -280,6 +284,17 @@ CATCH_TEST_CASE("a parameter with new data of its shape is copied in and tied ag
     expected.net.forward(1).backward();
     check_gradients(flat.net, expected.net);
   }
+}
+
+CATCH_TEST_CASE("a parameter that became another view of the buffer is copied in and tied again") {
+  InArena flat;
+  const auto& weight = flat.net.sometimes->weight;
+  const auto expected = weight.detach().t().clone();
+  weight.set_data(weight.detach().t());
+  flat.arena.tie_parameters();
+  check_tied(flat.arena);
+  CATCH_CHECK(weight.is_contiguous());
+  CATCH_CHECK(torch::equal(weight, expected));
 }
 
 CATCH_TEST_CASE("weights that torch::load puts into the module are copied in and tied again") {
@@ -305,7 +320,7 @@ CATCH_TEST_CASE("weights that torch::load puts into the module are copied in and
 }
 
 CATCH_TEST_CASE("a module converted to another type is refused, with all former parameters back in place") {
-  InArena flat;
+  InArena flat(GENERATE(ParameterLayout::flat, ParameterLayout::separate));
   const bool in_window = GENERATE(true, false);
   flat.net.to(at::kDouble);
   CATCH_CHECK(test::thrown_id<StepError>([&] {
@@ -315,21 +330,22 @@ CATCH_TEST_CASE("a module converted to another type is refused, with all former 
   for (std::size_t i = 0; i < expected.size(); ++i) {
     CATCH_CHECK(torch::equal(flat.arena.members()[i].parameter, expected[i].second));
   }
-  check_tied(flat.arena);
+  if (flat.arena.layout() == ParameterLayout::flat) check_tied(flat.arena);
 }
 
 CATCH_TEST_CASE("a parameter of another shape is refused by name") {
   InArena flat;
   flat.net.sometimes->bias.set_data(torch::zeros({5}));
-  CATCH_CHECK_THROWS_WITH(flat.arena.tie_parameters(), Catch::Matchers::Contains("sometimes.bias was Float [4] on cpu") &&
-                                                           Catch::Matchers::Contains("has become Float [5]"));
+  CATCH_CHECK_THROWS_WITH(flat.arena.tie_parameters(),
+                          Catch::Matchers::Contains("sometimes.bias was Float [4] on cpu") &&
+                              Catch::Matchers::Contains("has become Float [5]"));
 }
 
-CATCH_TEST_CASE("a sparse gradient is added where the dense one lies") {
-  auto options = torch::nn::EmbeddingOptions(5, 3).sparse(true);
-  torch::nn::Embedding embedding(options);
+CATCH_TEST_CASE("a sparse gradient is added where the dense one lies, or copied there") {
+  torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(5, 3).sparse(true));
   ParameterArena arena({{{"weight", embedding->weight}}}, ParameterLayout::flat);
   arena.open_window();
+  if (GENERATE(true, false)) embedding->zero_grad();  // then the first one replaces the dense one
   for (int microbatch = 0; microbatch < 2; ++microbatch) {
     embedding(torch::tensor({1, 3, 1})).sum().backward();
     arena.after_backward();
@@ -392,10 +408,13 @@ CATCH_TEST_CASE("parameters that overlap, or are sparse or not real, are refused
   const auto dense = torch::ones({4}).requires_grad_();
   CATCH_CHECK(refusal({{"dense", dense}, {"a", whole.narrow(0, 0, 5)}, {"b", whole.narrow(0, 4, 4)}}) ==
               "parameter-not-flat");
-  CATCH_CHECK(refusal({{"dense", dense}, {"a", whole.narrow(0, 0, 4)}, {"b", whole.narrow(0, 4, 4)}}).empty());
-  CATCH_CHECK(refusal({{"dense", dense}, {"expanded", torch::zeros({1, 3}).expand({4, 3})}}) == "parameter-not-flat");
+  CATCH_CHECK(
+      refusal({{"dense", dense}, {"a", whole.narrow(0, 0, 4)}, {"b", whole.narrow(0, 4, 4)}}).empty());
+  CATCH_CHECK(refusal({{"dense", dense}, {"expanded", torch::zeros({1, 3}).expand({4, 3})}}) ==
+              "parameter-not-flat");
   CATCH_CHECK(refusal({{"dense", dense}, {"sparse", torch::eye(3).to_sparse()}}) == "parameter-not-flat");
-  CATCH_CHECK(refusal({{"dense", dense}, {"complex", torch::zeros({2}, at::kComplexFloat)}}) == "parameter-not-flat");
+  CATCH_CHECK(refusal({{"dense", dense}, {"complex", torch::zeros({2}, at::kComplexFloat)}}) ==
+              "parameter-not-flat");
   check_ordinary(dense);
 }
 
@@ -415,6 +434,22 @@ CATCH_TEST_CASE("a foreign optimizer leaves hidden parameters alone, its weight 
   check_tied(flat.arena);
   CATCH_CHECK(torch::equal(flat.net.sometimes->weight, sometimes));
   CATCH_CHECK_FALSE(torch::equal(flat.net.convolution->weight, convolution));
+}
+
+CATCH_TEST_CASE(
+    "in a loop of one's own whatever has a gradient is touched, and gradients are taken into the arena") {
+  InArena flat;
+  for (std::int64_t i = 1; i < 3; ++i) {
+    flat.net.zero_grad();
+    flat.net.forward(i, /*use_sometimes=*/i == 2).backward();
+    flat.arena.take_gradients();
+    CATCH_CHECK(touched(flat.arena) == std::vector<bool>{true, true, true, i == 2, i == 2});
+  }
+  check_tied(flat.arena);
+  check_gradients(flat.net, Expected({2}).net);
+  flat.arena.open_window();
+  flat.microbatch(3);
+  check_gradients(flat.net, Expected({3}).net);
 }
 
 CATCH_TEST_CASE("a separate arena moves nothing, and its windows begin without gradients") {

@@ -12,8 +12,7 @@ namespace {
 
 /// The number 1, with weight decay `decay`.
 struct One {
-  explicit One(double decay = 0)
-      : groups{{.name = "all", .parameters = {{"w", w}}, .weight_decay = decay}} {}
+  explicit One(double decay = 0) : groups{{.name = "all", .parameters = {{"w", w}}, .weight_decay = decay}} {}
 
   double step(Optimizer& optimizer, double gradient) const {
     w.mutable_grad() = torch::full({1}, gradient, torch::kDouble);
@@ -52,6 +51,18 @@ CATCH_TEST_CASE("the momentum buffer begins as the first gradient, undamped") {
   CATCH_CHECK(optimizer.state()[0].second.item<double>() == 8);
 }
 
+CATCH_TEST_CASE("momentum may be turned on and off between updates") {
+  One one;
+  SGD optimizer(one.groups, {.lr = 1});
+  CATCH_CHECK(one.step(optimizer, 4) == 1 - 4);
+  optimizer.set_option(0, "momentum", 0.5);
+  CATCH_CHECK(one.step(optimizer, 4) == -3 - 4);
+  CATCH_CHECK(one.step(optimizer, 4) == -7 - (0.5 * 4 + 4));
+  optimizer.set_option(0, "momentum", 0.0);
+  CATCH_CHECK(one.step(optimizer, 4) == -13 - 4);
+  CATCH_CHECK(optimizer.state().empty());
+}
+
 CATCH_TEST_CASE("Nesterov looks ahead along the momentum") {
   One one;
   SGD optimizer(one.groups, {.lr = 1, .momentum = 0.5, .nesterov = true});
@@ -65,11 +76,11 @@ CATCH_TEST_CASE("options of SGD are read and set by Torch's names, for each grou
   SGD optimizer(one.groups, {.lr = 0.5, .momentum = 0.25}, {{"own", {.lr = 2}}});
   CATCH_CHECK(optimizer.kind() == "SGD");
   CATCH_CHECK((optimizer.options(0) == OptionValues{{"lr", 0.5},
-                                                   {"momentum", 0.25},
-                                                   {"dampening", 0.0},
-                                                   {"weight_decay", 0.5},
-                                                   {"nesterov", false},
-                                                   {"maximize", false}}));
+                                                    {"momentum", 0.25},
+                                                    {"dampening", 0.0},
+                                                    {"weight_decay", 0.5},
+                                                    {"nesterov", false},
+                                                    {"maximize", false}}));
   const OptionValues set = {{"lr", 0.125},          {"momentum", 0.75}, {"dampening", 0.5},
                             {"weight_decay", 0.25}, {"nesterov", true}, {"maximize", true}};
   for (const auto& [name, option] : set) optimizer.set_option(1, name, option);
@@ -89,5 +100,7 @@ CATCH_TEST_CASE("options that SGD cannot work with are refused") {
   CATCH_CHECK(refusal({.nesterov = true}) == "invalid-settings");
   CATCH_CHECK(refusal({.momentum = 0.9, .dampening = 0.1, .nesterov = true}) == "invalid-settings");
   CATCH_CHECK(refusal({.lr = 0, .momentum = 0.9, .nesterov = true}).empty());
-  CATCH_CHECK(test::thrown_id<ConfigError>([&] { SGD(One().groups, {}, {{"none", {}}}); }) == "unknown-group");
+  CATCH_CHECK(test::thrown_id<ConfigError>([&] {
+                SGD(One().groups, {}, {{"none", {}}});
+              }) == "unknown-group");
 }

@@ -100,13 +100,15 @@ CATCH_TEST_CASE("a saved average is taken over by name") {
 
 CATCH_TEST_CASE("a decay outside [0, 1) is refused") {
   const double decay = GENERATE(-0.1, 1.0, 1.5, std::numeric_limits<double>::quiet_NaN());
-  CATCH_CHECK(test::thrown_id<ConfigError>([&] { WeightAverage({.decay = decay}, {}); }) == "invalid-settings");
+  CATCH_CHECK(test::thrown_id<ConfigError>([&] { WeightAverage({.decay = decay}, {}); }) ==
+              "invalid-settings");
   CATCH_CHECK_NOTHROW(WeightAverage({.decay = 0}, {}));
 }
 
 namespace {
 
-/// Parameters of several types in a flat arena, an objective's among them that is not averaged, and one outside.
+/// Parameters of several types in a flat arena, an objective's among them that is not averaged, and one
+/// outside.
 struct InArena {
   at::Tensor wide = torch::full({3, 5}, 1.0f).t().requires_grad_();
   at::Tensor objective = torch::full({4}, 1.0f).requires_grad_();
@@ -136,7 +138,8 @@ CATCH_TEST_CASE("in a flat arena the average follows its formula, in fp32 for ha
   in_arena.average.update();
   const auto named = in_arena.average.named();
   CATCH_REQUIRE(named.size() == 3);
-  const double expected = 0.75 * (0.75 * 1 + 0.25 * 2) + 0.25 * 3;  // 1.6875, and bf16 has no step that small at 1
+  const double expected =
+      0.75 * (0.75 * 1 + 0.25 * 2) + 0.25 * 3;  // 1.6875, and bf16 has no step that small at 1
   const std::vector<at::ScalarType> types = {at::kDouble, at::kFloat, at::kFloat};
   for (std::size_t i = 0; i < 3; ++i) {
     CATCH_CAPTURE(named[i].first);
@@ -144,7 +147,9 @@ CATCH_TEST_CASE("in a flat arena the average follows its formula, in fp32 for ha
     CATCH_CHECK(named[i].second.eq(expected).all().item<bool>());
   }
   CATCH_CHECK(named[2].second.strides() == in_arena.wide.strides());
-  CATCH_CHECK(in_arena.average.over({{"half", in_arena.half}, {"own", in_arena.outside}})[1].second.item<double>() == 3);
+  CATCH_CHECK(
+      in_arena.average.over({{"half", in_arena.half}, {"own", in_arena.outside}})[1].second.item<double>() ==
+      3);
   in_arena.check(3, 3);
 }
 
@@ -166,7 +171,8 @@ CATCH_TEST_CASE("warming up, the n-th update has a decay of at most (1 + n) / (1
   CATCH_CHECK(average.updates() == 2);
 }
 
-CATCH_TEST_CASE("a swap reaches whoever holds a parameter, leaves unaveraged ones raw, and goes back on an exception") {
+CATCH_TEST_CASE(
+    "a swap reaches whoever holds a parameter, leaves unaveraged ones raw, and goes back on an exception") {
   InArena in_arena;
   in_arena.average.start();
   in_arena.set(3);
@@ -198,7 +204,8 @@ CATCH_TEST_CASE("an average saved flat is loaded where parameters are separate, 
   in_arena.average.start();
   in_arena.set(2);
   in_arena.average.update();
-  WeightAverage separate({.decay = 0.75}, {{"wide", torch::zeros({5, 3})}, {"half", torch::zeros({2}, at::kBFloat16)}});
+  WeightAverage separate({.decay = 0.75},
+                         {{"wide", torch::zeros({5, 3})}, {"half", torch::zeros({2}, at::kBFloat16)}});
   separate.load(in_arena.average.named(), 1);
   CATCH_CHECK(value(separate.named(), 0) == 1.25);
   CATCH_CHECK(value(separate.named(), 1) == 1.25);
