@@ -114,16 +114,21 @@ test_python_has() {
   "$venv/bin/python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec(sys.argv[1]))' "$1"
 }
 
-# Gives the build's own Python what the tests compare with: numpy, safetensors, tensorboard, and the Torch that
-# we build against.
-find_test_python() {
-  local package site torch_packages=${torch_folder%/torch/share/cmake/Torch}
+# Gives the Python in $venv the Torch that we build against.
+find_torch_for_python() {
+  local site torch_packages=${torch_folder%/torch/share/cmake/Torch}
   make_venv
   if ! test_python_has torch && [ -e "$torch_packages/torch/__init__.py" ]; then
     site=$("$venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')
     echo "$torch_packages" >"$site/torch_of_build.pth"
   fi
   "$venv/bin/python" -c 'import torch' 2>/dev/null || install_torch
+}
+
+# Gives the build's own Python what the tests compare with: numpy, safetensors, tensorboard, and Torch.
+find_test_python() {
+  local package
+  find_torch_for_python
   for package in numpy safetensors tensorboard==2.21.0; do
     test_python_has "${package%%=*}" && continue
     say "installing $package into $venv"

@@ -1,0 +1,327 @@
+"""Measures lockstep against what docs/performance.md compares it with, prints one table, and writes performance.json.
+
+    measure.py --program PROGRAM --python PYTHON --output performance.json [--only M2,M7] [--rounds 7]
+    measure.py --program PROGRAM --smoke
+
+PROGRAM is performance_workloads, PYTHON one that has torch and the peers. run.sh calls this with both. Exits 1 if a gate
+fails. `--smoke` checks in two minutes, without Python's torch, that everything runs, that the losses are equal, and that
+the instructions of an update are within the gate.
+
+How it measures: one thread, pinned to one core. Losses of the first 20 updates must agree to 1e-5, else a row is void.
+Rows of a workload run in rounds, every other one backwards; a ratio is the median of the ratios of the rounds.
+"""
+
+import argparse
+import concurrent.futures
+import datetime
+import hashlib
+import json
+import math
+import os
+import pathlib
+import platform
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+CORE = max(os.sched_getaffinity(0))
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+# A row of a workload: who runs it, and which way.
+LOCKSTEP, FLOOR, STOCK = ("c++", "trainer"), ("c++", "flat"), ("c++", "stock")
+OWN_PASSES = ("c++", "forward_backward")
+DEFAULT, TUNED = ("raw", "default"), ("raw", "tuned")
+LIGHTNING, ACCELERATE = ("lightning", "quiet"), ("accelerate", "default")
+PYTORCH_ACCELERATED = ("pytorch_accelerated", "quiet")
+OUR_LOADER, TORCH_LOADER, PYTHON_LOADER = ("c++", "lockstep"), ("c++", "torch"), ("raw", "torch")
+
+# Metric, what it is, workload, a, b, gate, goal: the time of a over that of b. A ratio below 2 that must not be exceeded
+# is an overhead, any other a speed that must be reached.
+AT_MOST, AT_LEAST = "<=", ">="
+TIMED = [
+    ("M2", "everything on, over the flat floor", "W6", LOCKSTEP, FLOOR, AT_MOST, 1.05, 1.01),
+    ("M3", "tiny MLP, Python default", "W1", DEFAULT, LOCKSTEP, AT_LEAST, 3.4, 3.7),
+    ("M3", "tiny MLP, Python tuned", "W1", TUNED, LOCKSTEP, AT_LEAST, 2.4, 2.6),
+    ("M4", "everything on, Lightning", "W6", LIGHTNING, LOCKSTEP, AT_LEAST, 9, 10),
+    ("M4", "everything on, Accelerate", "W6", ACCELERATE, LOCKSTEP, AT_LEAST, 4, 4.5),
+    ("M4", "everything on, pytorch-accelerated", "W6", PYTORCH_ACCELERATED, LOCKSTEP, AT_LEAST, 3.8, 4.3),
+    ("M6", "200 layers, Python tuned", "W4", TUNED, LOCKSTEP, AT_LEAST, 1.9, 2.1),
+    ("M6", "200 layers, Python default", "W4", DEFAULT, LOCKSTEP, AT_LEAST, 4.3, 4.8),
+    ("M6", "200 layers, stock LibTorch", "W4", STOCK, LOCKSTEP, AT_LEAST, 2.1, 2.4),
+    ("M7", "200 layers, over its own passes", "W4", LOCKSTEP, OWN_PASSES, AT_MOST, 1.12, 1.05),
+    ("M9", "small conv net, Python tuned", "W2", TUNED, LOCKSTEP, AT_LEAST, 1.0, 1.03),
+    ("M9", "transformer, Python tuned", "W3", TUNED, LOCKSTEP, AT_LEAST, 1.0, 1.03),
+    ("M11", "shuffled batch, Python's DataLoader", "batches", PYTHON_LOADER, OUR_LOADER, AT_LEAST, 8, 12),
+    ("M11", "shuffled batch, C++ DataLoader", "batches", TORCH_LOADER, OUR_LOADER, AT_LEAST, 3.5, 5),
+]
+# Windows of a run that hold what happens once in a while; others get some 80 ms.
+WINDOWS = {"W6": 100, "batches": 1875}
+SECONDS_OF_A_RUN = 0.6
+
+
+class Unmeasured(Exception):
+    """Why a row or a metric has no value."""
+
+
+class Worker:
+    """A process that answers lines with JSON."""
+
+    def __init__(self, command):
+        self.process = subprocess.Popen(["taskset", "-c", str(CORE), *command], stdin=subprocess.PIPE, text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+
+    def ask(self, *words):
+        try:
+            print(*words, file=self.process.stdin, flush=True)
+            reply = json.loads(self.process.stdout.readline() or '{"error": "the process has ended"}')
+        except BrokenPipeError:
+            reply = {"error": "the process has ended"}
+        if "error" in reply:
+            raise Unmeasured(reply["error"].splitlines()[0])
+        return reply
+
+    def libtorch(self):
+        maps = pathlib.Path(f"/proc/{self.process.pid}/maps").read_text()
+        return re.search(r"(/\S+/libtorch_cpu\.so)", maps)[1]
+
+
+class Bench:
+    """The workers, and what was measured with them."""
+
+    def __init__(self, program, python, rounds):
+        self.program, self.python, self.rounds = program, python, rounds
+        self.workers, self.info, self.times, self.unmeasured, self.loss_error, self.busy = {}, {}, {}, {}, {}, 0
+        self.floor_losses = {}
+        info = self.worker("c++").ask("info")
+        self.info["c++"] = info
+        self.library = pathlib.Path(self.worker("c++").libtorch())
+        self.libtorch = digest(self.library)
+
+    def worker(self, name):
+        if name not in self.workers:
+            command = [self.program] if name == "c++" else [self.python, HERE / "peers.py", name]
+            worker = self.workers[name] = Worker(command)
+            if name != "c++":
+                try:
+                    self.info[name] = worker.ask("info")
+                    if self.info[name]["capability"] != self.info["c++"]["capability"]:
+                        raise Unmeasured("another CPU capability than the C++ side")
+                    if digest(pathlib.Path(worker.libtorch())) != self.libtorch:
+                        raise Unmeasured("another libtorch than the C++ side")
+                except Unmeasured as why:
+                    self.workers[name] = why
+        if isinstance(self.workers[name], Unmeasured):
+            raise self.workers[name]
+        return self.workers[name]
+
+    def check_losses(self, workload, row):
+        """The first 20 updates against those of the flat floor."""
+        if not workload.startswith("W") or row == OWN_PASSES:
+            return
+        if workload not in self.floor_losses:
+            self.floor_losses[workload] = self.worker("c++").ask("losses", workload, "flat", 20)["losses"]
+        expected = self.floor_losses[workload]
+        losses = self.worker(row[0]).ask("losses", workload, row[1], 20)["losses"]
+        error = max((abs(a - b) / abs(b) for a, b in zip(losses, expected)), default=math.inf)
+        self.loss_error[f"{workload} {' '.join(row)}"] = error
+        if len(losses) != len(expected) or not error <= 1e-5:
+            raise Unmeasured(f"void: the losses differ by {error:.1e}")
+
+    def seconds(self, workload, row, plan):
+        return statistics.median(self.worker(row[0]).ask("time", workload, row[1], *plan)["seconds"])
+
+    def plan(self, workload, row):
+        """Warm-up, updates and window of one run."""
+        window = WINDOWS.get(workload, 5)
+        cost = self.seconds(workload, row, (window, 2 * window, window))
+        window = WINDOWS.get(workload, max(1, round(0.08 / cost)))
+        return window, window * max(2, math.ceil(SECONDS_OF_A_RUN / (window * cost))), window
+
+    def run(self, workload, rows):
+        """Times the rows of a workload in rounds, there and back."""
+        self.busy = max(self.busy, busy_share())
+        plans = {}
+        for row in rows:
+            try:
+                self.check_losses(workload, row)
+                plans[row] = self.plan(workload, row)
+            except Unmeasured as why:
+                self.unmeasured[workload, row] = why
+        for i in range(self.rounds):
+            for row in list(plans) if i % 2 == 0 else reversed(list(plans)):
+                self.times.setdefault((workload, row), []).append(self.seconds(workload, row, plans[row]))
+        say(f"{workload}: " + ", ".join(f"{' '.join(row)} {statistics.median(self.times[workload, row]) * 1e3:.4g} ms"
+                                        for row in plans))
+
+    def ratios(self, workload, a, b):
+        for row in (a, b):
+            if (workload, row) in self.unmeasured:
+                raise self.unmeasured[workload, row]
+        return [x / y for x, y in zip(self.times[workload, a], self.times[workload, b])]
+
+
+def say(text):
+    print(f"# {text}", file=sys.stderr, flush=True)
+
+
+def digest(path, known={}):
+    if path not in known:
+        known[path] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return known[path]
+
+
+def busy_share():
+    """Of all cores in a second in which we do nothing."""
+    def read():
+        numbers = [int(n) for n in pathlib.Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+        return sum(numbers), numbers[3] + numbers[4]
+    total, idle = read()
+    time.sleep(1)
+    total_after, idle_after = read()
+    return 1 - (idle_after - idle) / max(1, total_after - total)
+
+
+def instructions_of_an_update(program, way, updates=100):
+    """Those between two marks of the stopwatch, so that start-up and warm-up are left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out",
+                        "--dump-before=performance::Stopwatch::mark()", program, "time", "W1", way, "20", str(updates),
+                        str(updates)], capture_output=True, check=True, env=ENVIRONMENT)
+        return int(re.search(r"^totals: (\d+)", pathlib.Path(folder, "out.2").read_text(), re.M)[1]) / updates
+
+
+def m1(bench):
+    if not shutil.which("valgrind"):
+        raise Unmeasured("valgrind is missing: apt-get install valgrind")
+    bench.check_losses("W1", LOCKSTEP)
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        trainer, floor = pool.map(lambda row: instructions_of_an_update(bench.program, row[1]), (LOCKSTEP, FLOOR))
+    say(f"instructions of an update: trainer {trainer:.0f}, flat {floor:.0f}")
+    return [trainer / floor]
+
+
+def m19(bench):
+    """User time of the compiler for a translation unit with the Trainer, over the same model trained by hand."""
+    cache = next(parent / "CMakeCache.txt" for parent in bench.program.parents if (parent / "CMakeCache.txt").exists())
+    compiler = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.*)", cache.read_text(), re.M)[1]
+    torch = bench.library.parent.parent / "include"
+    folders = ["-I", HERE.parent.parent / "include", "-isystem", torch, "-isystem", torch / "torch/csrc/api/include"]
+
+    def user_seconds(source):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        subprocess.run([compiler, "-std=c++20", "-O2", *folders, "-c", HERE / source, "-o", "/dev/null"], check=True)
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+    ratios = []
+    for i in range(3):  # half a minute each; user time is steady
+        order = ["compile_trainer.cpp", "compile_loop.cpp"]
+        seconds = {source: user_seconds(source) for source in (order if i % 2 == 0 else reversed(order))}
+        ratios.append(seconds[order[0]] / seconds[order[1]])
+    say(f"compiling: {seconds}")
+    return ratios
+
+
+def m20(bench):
+    def peak(way):
+        run = subprocess.run([bench.program, "memory", "W1", way, "500"], capture_output=True, text=True, check=True,
+                             env=ENVIRONMENT)
+        return json.loads(run.stdout)["peak"] / 1024
+    return [peak("trainer") - peak("flat") for _ in range(bench.rounds)]
+
+
+OTHERS = [
+    ("M1", "tiny MLP, instructions over the flat floor", m1, AT_MOST, 1.01, 1.002),
+    ("M19", "compiling a program, over torch's headers alone", m19, AT_MOST, 1.25, 1.10),
+    ("M20", "peak memory over the flat floor, MiB", m20, AT_MOST, 4, 1),
+]
+
+
+def measure(bench, only):
+    """All metrics as rows of the table."""
+    timed = [metric for metric in TIMED if metric[0] in only]
+    for workload in dict.fromkeys(metric[2] for metric in timed):
+        bench.run(workload, dict.fromkeys(row for metric in timed if metric[2] == workload for row in metric[3:5]))
+    measurements = [(name, what, lambda bench, w=workload, a=a, b=b: bench.ratios(w, a, b), sense, gate, goal)
+                    for name, what, workload, a, b, sense, gate, goal in timed]
+    measurements += [other for other in OTHERS if other[0] in only]
+    results = []
+    for name, what, function, sense, gate, goal in sorted(measurements, key=lambda m: int(m[0][1:])):
+        result = {"metric": name, "what": what, "sense": sense, "gate": gate, "goal": goal}
+        try:
+            result["rounds"] = function(bench)
+            value = result["value"] = statistics.median(result["rounds"])
+            result["gate_holds"], result["goal_holds"] = (value <= limit if sense == AT_MOST else value >= limit
+                                                          for limit in (gate, goal))
+        except Unmeasured as why:
+            result["skipped"] = str(why)
+            result["gate_holds"] = None if not str(why).startswith("void") else False
+        results.append(result)
+    return results
+
+
+def table(results):
+    rows = [["metric", "", "measured", "gate", "goal", "", ""]]
+    for r in results:
+        limits = [f"{r['sense']} {r[limit]:g}" for limit in ("gate", "goal")]
+        if "skipped" in r:
+            rows.append([r["metric"], r["what"], "-", *limits, f"skipped: {r['skipped']}", ""])
+        else:
+            rows.append([r["metric"], r["what"], f"{r['value']:.4g}", *limits,
+                         f"gate {'holds' if r['gate_holds'] else 'FAILS'}",
+                         f"goal {'holds' if r['goal_holds'] else 'missed'}"])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
+    return "\n".join([lines[0], "| " + " | ".join("-" * max(3, width) for width in widths) + " |", *lines[1:]])
+
+
+def smoke(bench):
+    for workload in ("W1", "W2", "W3", "W4", "W6"):
+        for row in (LOCKSTEP, STOCK):
+            bench.check_losses(workload, row)
+        for row in (LOCKSTEP, FLOOR, STOCK, OWN_PASSES):
+            assert bench.seconds(workload, row, (1, 4, 2)) > 0
+    for row in (OUR_LOADER, TORCH_LOADER):
+        assert bench.seconds("batches", row, (1, 4, 2)) > 0
+    print(f"losses agree to {max(bench.loss_error.values()):.1e}")
+    ratio = m1(bench)[0]
+    print(f"M1, instructions over the flat floor: {ratio:.4f} (gate 1.01)")
+    return ratio <= 1.01
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", type=lambda path: pathlib.Path(path).resolve(), required=True)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--output", type=pathlib.Path)
+    parser.add_argument("--only", type=lambda text: set(text.split(",")))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--smoke", action="store_true")
+    arguments = parser.parse_args()
+    bench = Bench(arguments.program, arguments.python, arguments.rounds)
+    if arguments.smoke:
+        sys.exit(not smoke(bench))
+
+    results = measure(bench, arguments.only or {metric[0] for metric in TIMED + OTHERS})
+    print(table(results))
+    loaded = f"the machine was loaded: up to {bench.busy:.0%} of its cores were busy beside this"
+    if bench.busy > 0.1:
+        print(f"\n{loaded}; repeat this when it is not")
+    medians = {f"{workload} {' '.join(row)}": statistics.median(times) for (workload, row), times in bench.times.items()}
+    if arguments.output:
+        cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+        arguments.output.write_text(json.dumps({
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "cpu": cpu[1] if cpu else platform.processor(), "cores": os.cpu_count(), "busy": bench.busy,
+            "libtorch": bench.libtorch, "versions": bench.info, "rounds": bench.rounds,
+            "seconds": medians, "loss_error": bench.loss_error, "metrics": results}, indent=1) + "\n")
+    sys.exit(any(result["gate_holds"] is False for result in results))
+
+
+if __name__ == "__main__":
+    main()
