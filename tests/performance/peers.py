@@ -6,7 +6,7 @@ Answers each line of standard input with a line of JSON, as workloads.cpp does:
 
     info
     losses WORKLOAD WAY UPDATES
-    time WORKLOAD|batches|update WAY WARM N WINDOW    `update`: clip, optimizer and average of W4 alone
+    time WORKLOAD|batches|update-W4 WAY WARM N WINDOW    the last: clip, optimizer and average alone
 
 Ways of `raw`: `default`, what tutorials show, and `tuned`, with fused and foreach operations. `lightning` and
 `pytorch_accelerated` have `quiet`, with everything off that can be; `accelerate` has `default`.
@@ -467,7 +467,7 @@ def answer(peer, words):
     stopwatch = Stopwatch(warm, window)
     if workload == "batches":
         read_batches(stopwatch, updates)
-    elif workload == "update":
+    elif workload == "update-W4":
         raw_update_alone(way == "tuned", stopwatch, updates)
     else:
         job = Job(workload, updates, warm=warm, window=window)

@@ -9,6 +9,7 @@
 //   memory WORKLOAD WAY UPDATES        the process's peak, in KiB
 //   time WORKLOAD WAY WARM N WINDOW    seconds an update, window by window; N is a multiple of WINDOW
 //   time batches WAY WARM N WINDOW     seconds a batch, as `lockstep` or `torch` reads it
+//   time update-W4 WAY WARM N WINDOW   seconds of each update alone: update_part.cpp
 #include <torch/torch.h>
 
 #include <cmath>
@@ -79,7 +80,7 @@ void train_with_trainer(Job& job) {
 
   const ls::ParameterGroups groups{
       {.name = "all", .parameters = ls::trainable_parameters(*model), .weight_decay = weight_decay}};
-  ls::GroupedOptimizer<torch::optim::AdamW> optimizer(groups, torch::optim::AdamWOptions(lr));
+  ls::AdamW optimizer(groups, {.lr = lr});
   ls::Evaluator evaluator(accelerator, {{"validation", held_out}}, judge);
   std::optional<TemporaryFolder> folder;
   std::optional<ls::RunLogger> logger;
@@ -353,6 +354,7 @@ nlohmann::json answer(const std::string& request) {
     return {{"losses", job.losses}};
   }
   words >> warm >> count >> window;
+  if (name.starts_with("update-")) return {{"seconds", time_update_part(name.substr(7), way, warm, count)}};
   const auto work = warm + count + 1;  // what comes after the last window closes it
   if (name == "batches") {
     Stopwatch stopwatch(warm, window);

@@ -191,4 +191,8 @@ class Stopwatch {
   std::vector<std::chrono::steady_clock::time_point> marks_;
 };
 
+/// Seconds of each of `count` updates alone, of W3, W4, or of W5, which is ten parameters of a million elements. `way`:
+/// `trainer`, `without_average`, or `stream`, the time that W5's bytes take to be read and written.
+std::vector<double> time_update_part(const std::string& of, const std::string& way, std::int64_t warm, std::int64_t count);
+
 }  // namespace performance
