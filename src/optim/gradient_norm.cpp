@@ -26,10 +26,11 @@ void append_row_norms(const at::Tensor& gradient, std::vector<at::Tensor>& norms
   if (gradient.numel() <= row || type == at::kDouble || !gradient.is_contiguous()) {
     return norms.push_back(norm(gradient, {}));
   }
+  const std::int64_t whole = gradient.numel() / row * row;
+  if (whole == gradient.numel()) return norms.push_back(norm(gradient.view({-1, row}), at::IntArrayRef{1}));
   const at::Tensor flat = gradient.view({-1});
-  const std::int64_t whole = flat.numel() / row * row;
   norms.push_back(norm(flat.narrow(0, 0, whole).view({-1, row}), at::IntArrayRef{1}));
-  if (whole < flat.numel()) norms.push_back(norm(flat.narrow(0, whole, flat.numel() - whole), {}));
+  norms.push_back(norm(flat.narrow(0, whole, flat.numel() - whole), {}));
 }
 
 template <class T>
