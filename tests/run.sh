@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source cmake/setup.sh
 
-find_system_packages catch2 dataset-fashion-mnist git
+find_system_packages catch2 dataset-fashion-mnist git valgrind
 find_build_programs
 find_torch
 find_test_python

@@ -19,6 +19,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <sstream>
 
 #include "lockstep/lockstep.hpp"
@@ -136,7 +137,11 @@ struct FlatBuffer {
 
 double norm_of(const Tensor& flat) {
   const auto rows = at::linalg_vector_norm(flat.view({-1, FlatBuffer::row}), 2, at::IntArrayRef{1});
-  return at::linalg_vector_norm(rows.to(torch::kDouble), 2).item<double>();
+  double sum = 0;
+  for (const float norm : std::span(rows.const_data_ptr<float>(), static_cast<std::size_t>(rows.numel()))) {
+    sum += static_cast<double>(norm) * norm;
+  }
+  return std::sqrt(sum);
 }
 
 void evaluate_by_hand(Net& net, const std::vector<ls::Example>& batches, std::FILE* log, std::int64_t update) {
