@@ -327,7 +327,10 @@ def main():
     arguments = parser.parse_args()
     bench = Bench(arguments.program, arguments.python, arguments.rounds)
     if arguments.smoke:
-        sys.exit(not smoke(bench))
+        try:
+            sys.exit(not smoke(bench))
+        except Unmeasured as why:
+            sys.exit(str(why))
 
     results = measure(bench, arguments.only or {metric[0] for metric in TIMED + OTHERS})
     print(table(results))
