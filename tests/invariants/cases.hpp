@@ -32,6 +32,15 @@ inline std::vector<std::int64_t> up_to(std::int64_t last) {
   return numbers;
 }
 
+/// On the device that LOCKSTEP_TEST_DEVICE names, else the CPU. On CUDA it must be told to give the same bits in every
+/// run.
+inline AcceleratorOptions on_test_device(AcceleratorOptions options) {
+  const char* const device = ::getenv("LOCKSTEP_TEST_DEVICE");
+  options.device = at::Device(device ? device : "cpu");
+  if (options.device->is_cuda()) options.backend = {.tf32 = false, .deterministic_algorithms = true};
+  return options;
+}
+
 inline Interval every_steps(std::int64_t every) { return {.every = every, .unit = Interval::Unit::step}; }
 
 inline constexpr Precision precisions[] = {Precision::fp32, Precision::fp64,       Precision::bf16,
@@ -66,7 +75,7 @@ void check_in_every_precision(auto check) {
 struct Follow {
   CaseSettings settings() const {
     return {
-        .accelerator = {.precision = Precision::fp64, .gradient_accumulation_steps = 2, .device = at::kCPU},
+        .accelerator = on_test_device({.precision = Precision::fp64, .gradient_accumulation_steps = 2}),
         .loader = {.batch_size = 2},
         .config = {.epochs = 2,
                    .log_every = 1,
@@ -158,7 +167,7 @@ struct Perceptron : torch::nn::Module {
 /// checkpoints.
 struct Mlp {
   CaseSettings settings() const {
-    return {.accelerator = {.gradient_accumulation_steps = 3, .seed = 5, .device = at::kCPU},
+    return {.accelerator = on_test_device({.gradient_accumulation_steps = 3, .seed = 5}),
             .loader = {.batch_size = 4, .shuffle = true, .seed = 6},
             .config = {.epochs = 2,
                        .log_every = 3,
@@ -203,7 +212,7 @@ struct ConvNet : torch::nn::Module {
 
 struct Cnn {
   CaseSettings settings() const {
-    return {.accelerator = {.gradient_accumulation_steps = 2, .seed = 3, .device = at::kCPU},
+    return {.accelerator = on_test_device({.gradient_accumulation_steps = 2, .seed = 3}),
             .loader = {.batch_size = 4, .shuffle = true, .seed = 4},
             .config = {.epochs = 2, .log_every = 2, .checkpoint_every = every_steps(2)},
             .schedule = WarmupDecay{.total_steps = 6, .warmup_steps = 1}};
@@ -251,7 +260,7 @@ struct OddNet : torch::nn::Module {
 template <bool flat>
 struct Odd {
   CaseSettings settings() const {
-    return {.accelerator = {.gradient_accumulation_steps = 2, .seed = 8, .device = at::kCPU},
+    return {.accelerator = on_test_device({.gradient_accumulation_steps = 2, .seed = 8}),
             .loader = {.batch_size = 3, .shuffle = true, .seed = 9},
             .config = {.epochs = 2,
                        .log_every = 2,
