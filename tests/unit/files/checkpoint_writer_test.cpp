@@ -163,6 +163,7 @@ CATCH_TEST_CASE("A second writer that is refused leaves the first one's work alo
 CATCH_TEST_CASE("A writer killed at any time leaves valid checkpoints, and the next one clears up") {
   const TemporaryDirectory directory;
   std::int64_t saved = 0;
+  std::int64_t named = 0;  // a save that was killed may be complete and not yet be `last`
   for (int round = 0; round < 25; ++round) {
     int pipe[2];
     CATCH_REQUIRE(::pipe(pipe) == 0);
@@ -180,7 +181,7 @@ CATCH_TEST_CASE("A writer killed at any time leaves valid checkpoints, and the n
     int status = 0;
     CATCH_REQUIRE(::waitpid(child, &status, 0) == child);
     CATCH_REQUIRE(WIFSIGNALED(status));
-    for (std::int64_t step = 0; ::read(pipe[0], &step, sizeof step) == sizeof step;) saved = step;
+    for (std::int64_t step = 0; ::read(pipe[0], &step, sizeof step) == sizeof step;) saved = named = step;
     ::close(pipe[0]);
 
     CheckpointWriter writer(directory.path());
@@ -189,7 +190,7 @@ CATCH_TEST_CASE("A writer killed at any time leaves valid checkpoints, and the n
     if (saved > 0) {
       CATCH_CHECK(newest >= saved);
       CATCH_CHECK(newest <= saved + 1);
-      CATCH_CHECK(step_of(read_checkpoint(directory.path() / "last")) >= saved);
+      if (named > 0) CATCH_CHECK(step_of(read_checkpoint(directory.path() / "last")) >= named);
       saved = newest;
     }
     for (const auto& name : names_in(directory.path())) CATCH_CHECK(!name.starts_with(".tmp"));
