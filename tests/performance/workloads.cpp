@@ -278,12 +278,13 @@ void train_stock(Job& job) {
   }
 }
 
-/// Forward and backward alone, into flat gradients that are there already.
+/// Forward and backward alone, from flat weights into flat gradients that are there already.
 void train_not_at_all(Job& job) {
   const auto model = make_net(job.workload);
   const auto batches = training_batches(job.workload);
   const auto parameters = model->parameters();
-  const FlatBuffer gradients(parameters);
+  const FlatBuffer weights(parameters), gradients(parameters);
+  weights.take(parameters);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     parameters[i].mutable_grad() = gradients.view(i, parameters[i]);
   }
