@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Where the instructions of one update under the Trainer go: forward, backward, the update, the rest.
+# Where the instructions of one update under the Trainer go.
 #
 #   bash tests/performance/profile.sh build/tests/tests/performance/performance_workloads [W1 W4 ...]
 set -euo pipefail
@@ -22,12 +22,14 @@ for workload in "${@:-W1}"; do
     /at::cross_entropy_loss|at::_ops::cross_entropy_loss::call\(/ && !loss { loss = $1 }
     /torch::autograd::Engine::execute\(/ && !backward { backward = $1 }
     /lockstep::optimizer_update\(/ && !update { update = $1 }
+    /lockstep::ParameterArena::(open_window|after_backward)\(/ { arena += $1 }
     function share(part) { return sprintf("%6.2f %%", 100 * part / total) }
     END {
       print workload ", " int(total / '$updates') " instructions an update"
       print "  forward and loss  " share(forward + loss)
       print "  backward          " share(backward)
       print "  update            " share(update)
-      print "  the rest          " share(total - forward - loss - backward - update)
+      print "  arena             " share(arena)
+      print "  the rest          " share(total - forward - loss - backward - update - arena)
     }'
 done
