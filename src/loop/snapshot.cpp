@@ -78,14 +78,23 @@ void compare_fingerprints(const json& saved, const json& own, Problems& problems
   }
 }
 
+/// Takes out of `object` what `other` does not have.
+void keep_common(json& object, const json& other) {
+  for (auto field = object.begin(); field != object.end();) {
+    field = other.contains(field.key()) ? std::next(field) : object.erase(field);
+  }
+}
+
 /// Rates and options that the checkpoint replaces. The present rate is base times schedule, so only the base
-/// counts.
+/// counts. What only one of two optimizers of a kind knows, `maximize` say, is no difference.
 void compare_options(const json& saved_groups, const json& own_groups, Problems& warnings) {
   for (std::size_t i = 0; i < own_groups.size(); ++i) {
     json saved = saved_groups.at(i).at("options");
     json own = own_groups.at(i).at("options");
     saved["lr"] = saved_groups.at(i).at("base_lr");
     own["lr"] = own_groups.at(i).at("base_lr");
+    keep_common(saved, own);
+    keep_common(own, saved);
     if (saved != own) {
       const auto name = own_groups.at(i).at("name").get<std::string>();
       warnings.push_back(message::warning_options_restored(name, saved.dump(), own.dump()));
@@ -93,17 +102,20 @@ void compare_options(const json& saved_groups, const json& own_groups, Problems&
   }
 }
 
-/// Whether the saved objects are those registered now. Of the registered ones, what was not saved keeps its values.
+/// Whether the saved objects are those registered now. Of the registered ones, what was not saved keeps its
+/// values.
 void compare_registered(const json& saved, const std::vector<RegisteredState>& registered, Problems& problems,
                         Problems& warnings) {
   std::set<std::string> left = saved.get<std::set<std::string>>();
   for (const auto& object : registered) {
-    if (left.erase(object.name) == 0) warnings.push_back(message::warning_registered_state_absent(object.name));
+    if (left.erase(object.name) == 0)
+      warnings.push_back(message::warning_registered_state_absent(object.name));
   }
   for (const auto& name : left) problems.push_back(message::problem_left_over_state(name));
 }
 
-void load_registered(const NamedTensors& saved, const json& names, const std::vector<RegisteredState>& registered) {
+void load_registered(const NamedTensors& saved, const json& names,
+                     const std::vector<RegisteredState>& registered) {
   for (const auto& object : registered) {
     if (std::find(names.begin(), names.end(), object.name) == names.end()) continue;
     NamedTensors own;

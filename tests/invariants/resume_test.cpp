@@ -1,4 +1,7 @@
+#include <map>
+
 #include "invariants/cases.hpp"
+#include "support/temporary_directory.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -52,6 +55,54 @@ struct ForgetfulOptimizer : Follow {
 
 CATCH_TEST_CASE("an optimizer that does not save all its state is found out by resume") {
   CATCH_CHECK_FALSE(testing::check_resume(ForgetfulOptimizer()).holds());
+}
+
+/// With Torch's AdamW in the place of ours.
+struct OddOfTorch : OddFlat {
+  std::unique_ptr<torch::optim::Optimizer> optimizer(OddNet& model) const {
+    return std::make_unique<GroupedOptimizer<torch::optim::AdamW>>(
+        weight_decay_groups(model, 0.1), torch::optim::AdamWOptions(0.01).amsgrad(true));
+  }
+};
+
+/// A run that is begun as `First` and resumed as `Second` ends where one that is `First` throughout does, to
+/// rounding.
+template <class First, class Second>
+void check_exchange() {
+  const In<First> begun(Precision::fp64);
+  const In<Second> resumed(Precision::fp64);
+  testing::CaseRun<In<First>> whole(begun, begun.settings());
+  whole.train();
+
+  const TemporaryDirectory directory;
+  const TrainOptions options{.checkpoint_dir = directory.path(), .resume_from = latest};
+  auto config = begun.settings().config;
+  config.max_steps = 3;
+  testing::CaseRun<In<First>>(begun, begun.settings()).train(config, options);
+  testing::CaseRun<In<Second>> rest(resumed, resumed.settings());
+  rest.train(options);
+
+  CATCH_CHECK(rest.record().state.step == whole.record().state.step);
+  const auto expected = whole.record().tensors;
+  const auto found = rest.record().tensors;
+  const std::map<std::string, at::Tensor> by_name(found.begin(), found.end());
+  for (const auto& [name, tensor] : expected) {
+    if (name.starts_with("optimizer/inner.weight"))
+      continue;  // a second name, under which only Torch's have state
+    CATCH_CAPTURE(name);
+    CATCH_REQUIRE(by_name.contains(name));
+    CATCH_CHECK(at::allclose(by_name.at(name), tensor, 1e-10, 1e-12));
+  }
+}
+
+CATCH_TEST_CASE("a checkpoint of flat parameters goes on where they are separate, and the other way round") {
+  check_exchange<OddFlat, OddSeparate>();
+  check_exchange<OddSeparate, OddFlat>();
+}
+
+CATCH_TEST_CASE("a run begun with Torch's AdamW goes on with ours, and the other way round") {
+  check_exchange<OddOfTorch, OddFlat>();
+  check_exchange<OddFlat, OddOfTorch>();
 }
 
 }  // namespace
