@@ -1,5 +1,5 @@
-// The program that compile_trainer.cpp is compared with: the same model trained by hand, with only those of Torch's headers
-// that it needs.
+// The program that compile_trainer.cpp is compared with: the same model trained by hand, with only those of
+// Torch's headers that it needs.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>

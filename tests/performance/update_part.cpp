@@ -1,4 +1,5 @@
-// The update alone, over gradients that are there: what the library does from the end of backward to the next forward pass.
+// The update alone, over gradients that are there: what the library does from the end of backward to the next
+// forward pass.
 #include <algorithm>
 #include <optional>
 
@@ -27,8 +28,8 @@ double seconds_of(Work work) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// What ten streams over W5's bytes take at the bandwidth of operations that do little else: the better of x + y into x,
-/// three streams, and of a copy, two.
+/// What ten streams over W5's bytes take at the bandwidth of operations that do little else: the better of
+/// an addition in place, three streams, and of a copy, two.
 double seconds_of_streams() {
   static Tensor x = torch::ones({25'000'000}), y = torch::ones({25'000'000});
   const double add = seconds_of([] { x.add_(y); }) / 3;
@@ -52,7 +53,9 @@ std::vector<double> time_update_part(const std::string& of, const std::string& w
   ls::AdamW rule({{.name = "all", .parameters = parameters, .weight_decay = weight_decay}}, {.lr = lr});
   ls::OptimizerAdapter optimizer(rule, parameters);
   std::optional<ls::WeightAverage> average;
-  if (way != "without_average") average.emplace(ls::WeightAverageOptions{.decay = ema_decay}, parameters, &optimizer.arena());
+  if (way != "without_average") {
+    average.emplace(ls::WeightAverageOptions{.decay = ema_decay}, parameters, &optimizer.arena());
+  }
   torch::manual_seed(3);
   std::vector<Tensor> gradients;
   for (const auto& parameter : parameters) gradients.push_back(torch::randn_like(parameter.second));
@@ -60,7 +63,9 @@ std::vector<double> time_update_part(const std::string& of, const std::string& w
   const ls::AccumulationWindow window(1, 1, {});
   optimizer.arena().open_window();
   for (std::int64_t i = 0; i < warm + count; ++i) {
-    for (std::size_t k = 0; k < gradients.size(); ++k) parameters[k].second.mutable_grad().copy_(gradients[k]);
+    for (std::size_t k = 0; k < gradients.size(); ++k) {
+      parameters[k].second.mutable_grad().copy_(gradients[k]);
+    }
     const double update = seconds_of([&] {
       optimizer.arena().after_backward();
       ls::optimizer_update(window, 1, optimizer, average ? &*average : nullptr, {.max_norm = max_grad_norm});

@@ -1,6 +1,6 @@
-// Trains the workloads in three ways: `trainer`, a user's program on lockstep; `flat`, the floor, which does by hand the
-// operations that the Trainer does, on flat buffers; `stock`, torch::optim and clip_grad_norm_ as tutorials show them.
-// `forward_backward` does nothing else.
+// Trains the workloads in three ways: `trainer`, a user's program on lockstep; `flat`, the floor, which does
+// by hand the operations that the Trainer does, on flat buffers; `stock`, torch::optim and clip_grad_norm_ as
+// tutorials show them. `forward_backward` does nothing else.
 //
 // Answers each line of standard input, or its arguments as one line, with a line of JSON:
 //
@@ -106,7 +106,8 @@ void train_with_trainer(Job& job) {
   (void)trainer.train(config, files);
 }
 
-/// Tensors one after the other in a buffer, each on 64 bytes; the buffer is filled up to whole rows of the norm.
+/// Tensors one after the other in a buffer, each on 64 bytes; the buffer is filled up to whole rows of the
+/// norm.
 struct FlatBuffer {
   static constexpr std::int64_t row = 4096;
 
@@ -144,7 +145,8 @@ double norm_of(const Tensor& flat) {
   return std::sqrt(sum);
 }
 
-void evaluate_by_hand(Net& net, const std::vector<ls::Example>& batches, std::FILE* log, std::int64_t update) {
+void evaluate_by_hand(Net& net, const std::vector<ls::Example>& batches, std::FILE* log,
+                      std::int64_t update) {
   const torch::NoGradGuard no_grad;
   net.eval();
   double loss = 0, correct = 0, samples = 0;
@@ -162,7 +164,8 @@ void evaluate_by_hand(Net& net, const std::vector<ls::Example>& batches, std::FI
 /// What the two hand-written loops do about the log, evaluation and checkpoints.
 class Everything {
  public:
-  Everything(const Workload& workload, Net& evaluated) : evaluated_(evaluated), held_out_(validation_batches(workload)) {}
+  Everything(const Workload& workload, Net& evaluated)
+      : evaluated_(evaluated), held_out_(validation_batches(workload)) {}
   ~Everything() { std::fclose(log_); }
   Everything(const Everything&) = delete;
   Everything& operator=(const Everything&) = delete;
@@ -198,7 +201,8 @@ void train_flat(Job& job) {
   if (workload.everything) everything.emplace(workload, *averaged_model);
 
   const std::vector<Tensor> weight{weights.buffer}, gradient{gradients.buffer};
-  const std::vector<Tensor> exp_avg{torch::zeros_like(weights.buffer)}, exp_avg_sq{torch::zeros_like(weights.buffer)};
+  const std::vector<Tensor> exp_avg{torch::zeros_like(weights.buffer)},
+      exp_avg_sq{torch::zeros_like(weights.buffer)};
   const std::vector<Tensor> steps{torch::zeros({})};
   const auto divisor = torch::ones({});
   double loss_sum = 0, window_loss = 0;
@@ -224,8 +228,8 @@ void train_flat(Job& job) {
     *divisor.data_ptr<float>() = static_cast<float>(divide_by);
     const double rate = workload.everything ? lr * schedule.factor(update) : lr;
     *steps[0].data_ptr<float>() += 1;
-    at::_fused_adamw_(weight, gradient, exp_avg, exp_avg_sq, {}, steps, rate, 0.9, 0.999, weight_decay, 1e-8, false,
-                      false, divide_by == 1 ? std::optional<Tensor>() : divisor);
+    at::_fused_adamw_(weight, gradient, exp_avg, exp_avg_sq, {}, steps, rate, 0.9, 0.999, weight_decay, 1e-8,
+                      false, false, divide_by == 1 ? std::optional<Tensor>() : divisor);
     gradients.buffer.zero_();
     if (averaged_model) average.buffer.lerp_(weights.buffer, 1 - ema_decay);
     ++update;
@@ -309,7 +313,9 @@ struct Rows : torch::data::datasets::Dataset<Rows> {
   torch::data::Example<> get(std::size_t i) override {
     return {data[static_cast<std::int64_t>(i)], target[static_cast<std::int64_t>(i)]};
   }
-  [[nodiscard]] std::optional<std::size_t> size() const override { return static_cast<std::size_t>(data.size(0)); }
+  [[nodiscard]] std::optional<std::size_t> size() const override {
+    return static_cast<std::size_t>(data.size(0));
+  }
 };
 
 template <class Loader>
@@ -331,7 +337,8 @@ void read_batches(const std::string& of, Stopwatch& stopwatch, std::int64_t batc
     return read_all(loader, stopwatch, batches);
   }
   const auto loader = torch::data::make_data_loader<torch::data::samplers::RandomSampler>(
-      Rows(data, target).map(torch::data::transforms::Stack<>()), torch::data::DataLoaderOptions().batch_size(32));
+      Rows(data, target).map(torch::data::transforms::Stack<>()),
+      torch::data::DataLoaderOptions().batch_size(32));
   read_all(*loader, stopwatch, batches);
 }
 
@@ -349,7 +356,9 @@ nlohmann::json answer(const std::string& request) {
   std::int64_t warm = 0, count = 0, window = 1;
   words >> what;
   if (what == "info") {
-    return {{"capability", at::get_cpu_capability()}, {"threads", at::get_num_threads()}, {"torch", TORCH_VERSION}};
+    return {{"capability", at::get_cpu_capability()},
+            {"threads", at::get_num_threads()},
+            {"torch", TORCH_VERSION}};
   }
   words >> name >> way;
   if (what != "time") {

@@ -1,5 +1,5 @@
-// What the benchmarks train: models, batches and settings, the same as in peers.py. Same seed, same order of draws: both
-// languages start from the same weights and see the same batches.
+// What the benchmarks train: models, batches and settings, the same as in peers.py. Same seed, same order of
+// draws: both languages start from the same weights and see the same batches.
 #pragma once
 
 #include <torch/torch.h>
@@ -39,7 +39,9 @@ struct Workload {
 inline Workload workload(const std::string& name) {
   if (name == "W1" || name == "W2" || name == "W3") return {.name = name};
   if (name == "W4") return {.name = name, .clip = true, .average = true};
-  if (name == "W6") return {.name = name, .clip = true, .average = true, .everything = true, .accumulation = 4};
+  if (name == "W6") {
+    return {.name = name, .clip = true, .average = true, .everything = true, .accumulation = 4};
+  }
   throw std::invalid_argument("no workload " + name);
 }
 
@@ -81,7 +83,8 @@ struct Block : nn::Module {
     const auto middle = input + join(attended.transpose(1, 2).reshape({batch, length, width}));
     return middle + narrow(torch::gelu(widen(feed_norm(middle))));
   }
-  nn::LayerNorm attention_norm = register_module("attention_norm", nn::LayerNorm(nn::LayerNormOptions({width})));
+  nn::LayerNorm attention_norm =
+      register_module("attention_norm", nn::LayerNorm(nn::LayerNormOptions({width})));
   nn::Linear project = register_module("project", nn::Linear(width, 3 * width));
   nn::Linear join = register_module("join", nn::Linear(width, width));
   nn::LayerNorm feed_norm = register_module("feed_norm", nn::LayerNorm(nn::LayerNormOptions({width})));
@@ -158,7 +161,9 @@ inline std::vector<lockstep::Example> draw_batches(const Workload& of, int count
 }
 
 inline std::vector<lockstep::Example> training_batches(const Workload& of) { return draw_batches(of, 64, 1); }
-inline std::vector<lockstep::Example> validation_batches(const Workload& of) { return draw_batches(of, 10, 2); }
+inline std::vector<lockstep::Example> validation_batches(const Workload& of) {
+  return draw_batches(of, 10, 2);
+}
 
 /// Cuts a run into windows of equal length, each timed by itself; the warm-up is not.
 class Stopwatch {
@@ -191,8 +196,10 @@ class Stopwatch {
   std::vector<std::chrono::steady_clock::time_point> marks_;
 };
 
-/// Seconds of each of `count` updates alone, of W3, W4, or of W5, which is ten parameters of a million elements. `way`:
-/// `trainer`, `without_average`, or `stream`, the time that W5's bytes take to be read and written.
-std::vector<double> time_update_part(const std::string& of, const std::string& way, std::int64_t warm, std::int64_t count);
+/// Seconds of each of `count` updates alone, of W3, W4, or of W5, which is ten parameters of a million
+/// elements. `way`: `trainer`, `without_average`, or `stream`, the time that W5's bytes take to be read and
+/// written.
+std::vector<double> time_update_part(const std::string& of, const std::string& way, std::int64_t warm,
+                                     std::int64_t count);
 
 }  // namespace performance
