@@ -5,6 +5,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "lockstep/config/data_loader_options.hpp"
@@ -29,6 +30,12 @@ nlohmann::json to_json(const T& value);
 template <class T>
 T read_json(const nlohmann::json& json,
             const nlohmann::json::json_pointer& where = nlohmann::json::json_pointer());
+
+/// null for a value that is not there.
+template <class T>
+nlohmann::json or_null(const std::optional<T>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
+}
 
 /// "nan", "inf" or "-inf" for a value that is not finite.
 std::string non_finite_name(double value);

@@ -31,13 +31,14 @@ at::Tensor stack_samples(const std::vector<at::Tensor>& samples) {
     if (!even) throw message::uneven_samples(describe(first), describe(sample));
   }
   if (!first.defined()) return first;
+  if (!first.is_cpu() || at::GradMode::is_enabled()) return at::stack(samples);
   c10::DimVector sizes{static_cast<std::int64_t>(samples.size())};
   sizes.append(first.sizes().begin(), first.sizes().end());
   auto batch = empty_batch(sizes, first.scalar_type());
-  // Of one key set: not on another device, nor sparse.
+  // Of one key set: none is on another device, nor sparse.
   const bool plain = std::ranges::all_of(
       samples, [&batch](const at::Tensor& sample) { return sample.key_set() == batch.key_set(); });
-  return plain && !at::GradMode::is_enabled() ? at::stack_out(batch, samples) : at::stack(samples);
+  return plain ? at::stack_out(batch, samples) : at::stack(samples);
 }
 
 }  // namespace lockstep::detail

@@ -44,12 +44,18 @@ void copy_rows(const at::Tensor& tensor, std::span<const std::int64_t> indices, 
 at::Tensor gather(const at::Tensor& tensor, std::span<const std::int64_t> indices) {
   if (!tensor.defined()) return tensor;
   const auto count = static_cast<std::int64_t>(indices.size());
+  const auto rows = [&] {
+    auto numbers = at::empty({count}, at::kLong);
+    std::ranges::copy(indices, numbers.mutable_data_ptr<std::int64_t>());
+    return numbers.to(tensor.device());
+  };
+  const at::NoGradGuard no_grad;
+  if (!tensor.is_cpu()) return at::index_select(tensor, 0, rows());
   c10::DimVector sizes(tensor.sizes());
   sizes.front() = count;
-  const at::NoGradGuard no_grad;
   auto batch = detail::empty_batch(sizes, tensor.scalar_type());
   const std::size_t bytes = batch.nbytes();
-  // Of one key set: neither on another device, nor sparse, nor with a conjugation still to be applied.
+  // Of one key set: neither sparse, nor with a conjugation still to be applied.
   const bool plain = tensor.key_set() == batch.key_set();
   const bool in_range = std::ranges::all_of(
       indices, [size = tensor.size(0)](std::int64_t index) { return index >= 0 && index < size; });
@@ -57,10 +63,7 @@ at::Tensor gather(const at::Tensor& tensor, std::span<const std::int64_t> indice
     copy_rows(tensor, indices, batch);
     return batch;
   }
-  auto rows = at::empty({count}, at::kLong);
-  std::ranges::copy(indices, rows.mutable_data_ptr<std::int64_t>());
-  if (!plain) return at::index_select(tensor, 0, rows.to(tensor.device()));
-  return at::index_select_out(batch, tensor, 0, rows);
+  return plain ? at::index_select_out(batch, tensor, 0, rows()) : at::index_select(tensor, 0, rows());
 }
 
 }  // namespace

@@ -23,11 +23,6 @@ using Problems = std::vector<std::string>;
 
 constexpr std::string_view log_prefix = "log/";
 
-template <class T>
-json or_null(const std::optional<T>& value) {
-  return value ? json(*value) : json(nullptr);
-}
-
 void compare_tensors(const std::string& what, const NamedTensors& saved, const NamedTensors& own,
                      Problems& problems) {
   std::map<std::string, at::Tensor> saved_by_name(saved.begin(), saved.end());

@@ -50,8 +50,6 @@ NamedTensors averaged_tensors(const torch::nn::Module& model, bool with_buffers)
   return tensors;
 }
 
-json or_null(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
-
 using Names = std::set<std::string>;
 }  // namespace
 
@@ -62,7 +60,8 @@ struct TrainerCore::Impl {
         optimizer(parts.optimizer, modules.parameters(),
                   parts.flat_parameters ? ParameterLayout::flat : ParameterLayout::separate) {
     if ((parts.average_buffers || parts.ema_warmup) && !parts.ema_decay) {
-      throw message::invalid_settings({message::problem_without_ema(parts.average_buffers ? "average_buffers" : "ema_warmup")});
+      const auto* setting = parts.average_buffers ? "average_buffers" : "ema_warmup";
+      throw message::invalid_settings({message::problem_without_ema(setting)});
     }
     if (parts.ema_decay) {
       average.emplace(WeightAverageOptions{.decay = *parts.ema_decay, .warmup = parts.ema_warmup},
@@ -75,12 +74,10 @@ struct TrainerCore::Impl {
   }
 
   void find_idle_parameters() {
+    std::set<const at::TensorImpl*> trained;
+    for (const auto& parameter : optimizer.parameters()) trained.insert(parameter.second.unsafeGetTensorImpl());
     for (const auto& [name, parameter] : modules.parameters()) {
-      const auto& trained = optimizer.parameters();
-      const bool idle = std::none_of(trained.begin(), trained.end(), [&parameter = parameter](const auto& other) {
-        return other.second.is_same(parameter);
-      });
-      if (idle) idle_parameters.push_back(parameter);
+      if (!trained.contains(parameter.unsafeGetTensorImpl())) idle_parameters.push_back(parameter);
     }
   }
 

@@ -3,14 +3,10 @@
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 
-#include <limits>
-
 #include "optim/group_options.hpp"
 
 namespace lockstep {
 namespace {
-
-constexpr double no_limit = std::numeric_limits<double>::infinity();
 
 /// Calls one of the two fused operations, which differ in nothing but their name.
 template <class Operation>
@@ -25,16 +21,17 @@ void fused(Operation operation, const UpdateRange& range, const AdamOptions& opt
 
 Adam::Adam(const ParameterGroups& groups, const AdamOptions& options,
            const std::map<std::string, AdamOptions>& of_groups)
-    : Optimizer(groups, rates(options_of_groups(groups, options, of_groups))) {
+    : Optimizer(groups, std::vector<double>(groups.size())) {
   const auto each = options_of_groups(groups, options, of_groups);
   OptionCheck check;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const auto& [name, own, decay] = std::tie(groups[i].name, each[i], groups[i].weight_decay);
-    check.require(name, "lr", own.lr, no_limit, "a finite number from 0 up");
-    check.require(name, "beta1", own.beta1, 1, "a number from 0 up and below 1");
-    check.require(name, "beta2", own.beta2, 1, "a number from 0 up and below 1");
-    check.require(name, "eps", own.eps, no_limit, "a finite number from 0 up");
-    check.require(name, "weight_decay", decay, no_limit, "a finite number from 0 up");
+    check.not_negative(name, "lr", own.lr);
+    check.below_one(name, "beta1", own.beta1);
+    check.below_one(name, "beta2", own.beta2);
+    check.not_negative(name, "eps", own.eps);
+    check.not_negative(name, "weight_decay", decay);
+    param_groups()[i].options().set_lr(own.lr);
     groups_.push_back({own, decay});
   }
   check.finish();

@@ -145,7 +145,6 @@ void FlatUpdate::run(const UpdatePass& pass) {
     const bool as_one = steps_as_one(i);
     if (as_one) {
       for (auto& count : own.steps) ++count;
-      set(own.step, static_cast<double>(own.steps.front()));
     } else {
       step_runs(i, pass.divisor, !clear);
     }
@@ -184,7 +183,6 @@ void FlatUpdate::step_runs(std::size_t index, double divisor, bool keep_gradient
     const std::int64_t step_before = own.steps[first];
     for (; last < count && members[last].touched && own.steps[last] == step_before; ++last) ++own.steps[last];
     const auto end = last < count ? members[last].offset : block.parameters.numel();
-    set(own.step, static_cast<double>(step_before + 1));
     step(own, block.group, step_before + 1,
          narrow(own.whole, members[first].offset, end - members[first].offset), divisor, keep_gradients);
     first = last;
@@ -194,6 +192,7 @@ void FlatUpdate::step_runs(std::size_t index, double divisor, bool keep_gradient
 void FlatUpdate::step(Block& own, std::size_t group, std::int64_t count, const Piece& piece, double divisor,
                       bool keep_gradients) {
   static const std::optional<at::Tensor> none;
+  set(own.step, static_cast<double>(count));
   const bool converted = half(piece.parameters);
   const at::Tensor gradients = converted ? piece.gradients.to(at::kFloat) : piece.gradients;
   const bool divides = divisor != 1;

@@ -34,23 +34,19 @@ std::vector<Options> options_of_groups(const ParameterGroups& groups, const Opti
   return result;
 }
 
-template <class Options>
-std::vector<double> rates(const std::vector<Options>& options) {
-  std::vector<double> result;
-  for (const auto& own : options) result.push_back(own.lr);
-  return result;
-}
-
 /// Collects what is wrong with the options of groups.
 class OptionCheck {
  public:
-  /// A finite number from `least` up, and below `limit`.
-  void require(const std::string& group, const std::string& option, double value, double limit,
-               const std::string& allowed) {
-    if (std::isfinite(value) && value >= 0 && value < limit) return;
-    problems_.push_back(message::problem_optimizer_option(group, option, value, allowed));
+  void not_negative(const std::string& group, const std::string& option, double value) {
+    require(std::isfinite(value) && value >= 0, group, option, value, "a finite number from 0 up");
   }
-  void refuse(std::string problem) { problems_.push_back(std::move(problem)); }
+  void below_one(const std::string& group, const std::string& option, double value) {
+    require(value >= 0 && value < 1, group, option, value, "a number from 0 up and below 1");
+  }
+  void require(bool holds, const std::string& group, const std::string& option, double value,
+               const std::string& allowed) {
+    if (!holds) problems_.push_back(message::problem_optimizer_option(group, option, value, allowed));
+  }
   void finish() const {
     if (!problems_.empty()) throw message::invalid_settings(problems_);
   }

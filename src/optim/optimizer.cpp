@@ -2,6 +2,7 @@
 
 #include <c10/core/GradMode.h>
 
+#include "lockstep/optim/grouped_optimizer.hpp"
 #include "optim/flat_update.hpp"
 
 namespace lockstep {
@@ -18,20 +19,10 @@ class GroupRate : public torch::optim::OptimizerCloneableOptions<GroupRate> {
   double lr_;
 };
 
-std::vector<torch::optim::OptimizerParamGroup> torch_groups(const ParameterGroups& groups) {
-  std::vector<torch::optim::OptimizerParamGroup> result;
-  for (const auto& group : groups) {
-    std::vector<at::Tensor> parameters;
-    for (const auto& parameter : group.parameters) parameters.push_back(parameter.second);
-    result.emplace_back(std::move(parameters));
-  }
-  return result;
-}
-
 }  // namespace
 
 Optimizer::Optimizer(const ParameterGroups& groups, const std::vector<double>& lrs)
-    : torch::optim::Optimizer(torch_groups(groups), std::make_unique<GroupRate>(0)) {
+    : torch::optim::Optimizer(detail::torch_groups(groups), std::make_unique<GroupRate>(0)) {
   for (std::size_t i = 0; i < groups.size(); ++i) {
     names_.push_back(groups[i].name);
     parameters_.push_back(groups[i].parameters);

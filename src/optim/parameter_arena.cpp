@@ -9,8 +9,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <map>
-#include <numeric>
 #include <utility>
 
 #include "lockstep/base/messages.hpp"
@@ -103,16 +101,16 @@ ParameterArena::ParameterArena(const std::vector<NamedTensors>& groups, Paramete
       if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
     }
   }
-  for (const auto& kind : kinds) {
+  for (std::size_t buffer = 0; buffer < kinds.size(); ++buffer) {
     for (std::size_t group = 0; group < groups.size(); ++group) {
       for (const auto& [name, parameter] : groups[group]) {
-        if (Kind{parameter.device(), parameter.scalar_type()} != kind) continue;
-        const bool first = blocks_.empty() || blocks_.back().group != group ||
-                           members_.back().parameter.scalar_type() != kind.second ||
-                           members_.back().parameter.device() != kind.first;
+        if (Kind{parameter.device(), parameter.scalar_type()} != kinds[buffer]) continue;
+        const bool first =
+            blocks_.empty() || blocks_.back().group != group || blocks_.back().buffer != buffer;
         if (first || layout_ == ParameterLayout::separate) {
           auto& block = blocks_.emplace_back();
           block.group = group;
+          block.buffer = buffer;
           block.first = members_.size();
           block.parameters = parameter.detach();
         }
@@ -137,16 +135,10 @@ void ParameterArena::lay_out() {
   for (std::size_t first = 0; first < blocks_.size();) {
     const auto options = members_[blocks_[first].first].parameter.options().requires_grad(false);
     const auto aligned = alignment_bytes / static_cast<std::int64_t>(options.dtype().itemsize());
-    const auto same_buffer = [&](const Block& block) {
-      const auto& parameter = members_[block.first].parameter;
-      return parameter.scalar_type() == c10::typeMetaToScalarType(options.dtype()) &&
-             parameter.device() == options.device();
-    };
     std::int64_t elements = 0;
     std::size_t last = first;
-    for (; last < blocks_.size() && same_buffer(blocks_[last]); ++last) {
+    for (; last < blocks_.size() && blocks_[last].buffer == buffers_.size(); ++last) {
       auto& block = blocks_[last];
-      block.buffer = buffers_.size();
       block.offset = elements;
       for (std::size_t i = block.first; i < block.last; ++i) {
         const auto& parameter = members_[i].parameter;

@@ -2,31 +2,26 @@
 
 #include <ATen/ops/_fused_sgd.h>
 
-#include <limits>
-
 #include "optim/group_options.hpp"
 
 namespace lockstep {
 
 SGD::SGD(const ParameterGroups& groups, const SGDOptions& options,
          const std::map<std::string, SGDOptions>& of_groups)
-    : Optimizer(groups, rates(options_of_groups(groups, options, of_groups))) {
-  constexpr double no_limit = std::numeric_limits<double>::infinity();
+    : Optimizer(groups, std::vector<double>(groups.size())) {
   const auto each = options_of_groups(groups, options, of_groups);
   OptionCheck check;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const auto& [name, own, decay] = std::tie(groups[i].name, each[i], groups[i].weight_decay);
-    check.require(name, "lr", own.lr, no_limit, "a finite number from 0 up");
-    check.require(name, "momentum", own.momentum, no_limit, "a finite number from 0 up");
-    check.require(name, "dampening", own.dampening, no_limit, "a finite number from 0 up");
-    check.require(name, "weight_decay", decay, no_limit, "a finite number from 0 up");
-    if (own.nesterov && own.momentum <= 0) {
-      check.refuse(
-          message::problem_optimizer_option(name, "momentum", own.momentum, "one above 0 with nesterov"));
+    check.not_negative(name, "lr", own.lr);
+    check.not_negative(name, "momentum", own.momentum);
+    check.not_negative(name, "dampening", own.dampening);
+    check.not_negative(name, "weight_decay", decay);
+    if (own.nesterov) {
+      check.require(!(own.momentum <= 0), name, "momentum", own.momentum, "one above 0 with nesterov");
+      check.require(own.dampening == 0, name, "dampening", own.dampening, "0 with nesterov");
     }
-    if (own.nesterov && own.dampening != 0) {
-      check.refuse(message::problem_optimizer_option(name, "dampening", own.dampening, "0 with nesterov"));
-    }
+    param_groups()[i].options().set_lr(own.lr);
     groups_.push_back({own, decay});
   }
   check.finish();

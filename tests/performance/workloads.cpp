@@ -23,12 +23,14 @@
 #include <sstream>
 
 #include "lockstep/lockstep.hpp"
+#include "support/temporary_directory.hpp"
 #include "workloads.hpp"
 
 namespace performance {
 namespace {
 
 namespace ls = lockstep;
+using ls::test::TemporaryDirectory;
 
 struct Job {
   Workload workload;
@@ -41,21 +43,6 @@ struct Job {
   void see(const Tensor& loss) {
     if (collect) losses.push_back(loss.item<double>());
   }
-};
-
-/// For logs and checkpoints.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    auto name = (std::filesystem::temp_directory_path() / "performance-XXXXXX").string();
-    if (!mkdtemp(name.data())) throw std::runtime_error("cannot create " + name);
-    path = name;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::filesystem::path path;
 };
 
 void train_with_trainer(Job& job) {
@@ -83,7 +70,7 @@ void train_with_trainer(Job& job) {
       {.name = "all", .parameters = ls::trainable_parameters(*model), .weight_decay = weight_decay}};
   ls::AdamW optimizer(groups, {.lr = lr});
   ls::Evaluator evaluator(accelerator, {{"validation", held_out}}, judge);
-  std::optional<TemporaryFolder> folder;
+  std::optional<TemporaryDirectory> folder;
   std::optional<ls::RunLogger> logger;
   ls::TrainerOptions<Net> options;
   ls::TrainConfig config{.max_steps = job.updates, .evaluate_every = {}, .checkpoint_every = {}};
@@ -92,14 +79,14 @@ void train_with_trainer(Job& job) {
   if (workload.average) options.ema_decay = ema_decay;
   if (workload.everything) {
     folder.emplace();
-    logger.emplace(folder->path / "run", ls::RunLoggerOptions{.quiet = true});
+    logger.emplace(folder->path() / "run", ls::RunLoggerOptions{.quiet = true});
     options.evaluator = &evaluator;
     options.logger = &*logger;
     config.log_every = log_every;
     config.evaluate_every = {.every = evaluate_every, .unit = ls::Interval::Unit::step};
     config.checkpoint_every = {.every = checkpoint_every, .unit = ls::Interval::Unit::step};
     config.keep_checkpoints = 1;
-    files.checkpoint_dir = folder->path / "checkpoints";
+    files.checkpoint_dir = folder->path() / "checkpoints";
   }
   ls::Trainer trainer(accelerator, model, optimizer, batches, step, options);
   if (workload.everything) trainer.set_scheduler(schedule);
@@ -174,14 +161,14 @@ class Everything {
   void after_update(std::int64_t update, double loss, double rate, Save save) {
     if (update % log_every == 0) std::fprintf(log_, "%ld,%.9g,%.9g\n", update, loss, rate);
     if (update % evaluate_every == 0) evaluate_by_hand(evaluated_, held_out_, log_, update);
-    if (update % checkpoint_every == 0) save(folder_.path);
+    if (update % checkpoint_every == 0) save(folder_.path());
   }
 
  private:
   Net& evaluated_;
   std::vector<ls::Example> held_out_;
-  TemporaryFolder folder_;
-  std::FILE* log_ = std::fopen((folder_.path / "log.csv").c_str(), "w");
+  TemporaryDirectory folder_;
+  std::FILE* log_ = std::fopen((folder_.path() / "log.csv").c_str(), "w");
 };
 
 void train_flat(Job& job) {

@@ -11,6 +11,21 @@
 
 namespace lockstep {
 
+namespace detail {
+
+/// The parameters of each group; options are the optimizer's, to be written after its construction.
+inline std::vector<torch::optim::OptimizerParamGroup> torch_groups(const ParameterGroups& groups) {
+  std::vector<torch::optim::OptimizerParamGroup> result;
+  for (const auto& group : groups) {
+    std::vector<at::Tensor> parameters;
+    for (const auto& parameter : group.parameters) parameters.push_back(parameter.second);
+    result.emplace_back(std::move(parameters));
+  }
+  return result;
+}
+
+}  // namespace detail
+
 /// `GroupedOptimizer<torch::optim::AdamW> optimizer(weight_decay_groups(*model, 0.05), torch::optim::AdamWOptions(1e-3))`
 ///
 /// Takes any optimizer of torch::optim whose options have weight_decay. Options are written after construction: LibTorch
@@ -21,7 +36,7 @@ class GroupedOptimizer : public TorchOptimizer, public HasGroupNames {
  public:
   template <class Options>
   GroupedOptimizer(const ParameterGroups& groups, const Options& options)
-      : TorchOptimizer(torch_groups(groups), options) {
+      : TorchOptimizer(detail::torch_groups(groups), options) {
     for (std::size_t i = 0; i < groups.size(); ++i) {
       auto& group_options = static_cast<Options&>(this->param_groups()[i].options());
       group_options = options;
@@ -34,16 +49,6 @@ class GroupedOptimizer : public TorchOptimizer, public HasGroupNames {
   [[nodiscard]] const std::vector<std::string>& group_names() const override { return names_; }
 
  private:
-  static std::vector<torch::optim::OptimizerParamGroup> torch_groups(const ParameterGroups& groups) {
-    std::vector<torch::optim::OptimizerParamGroup> result;
-    for (const auto& group : groups) {
-      std::vector<at::Tensor> parameters;
-      for (const auto& parameter : group.parameters) parameters.push_back(parameter.second);
-      result.emplace_back(std::move(parameters));
-    }
-    return result;
-  }
-
   std::vector<std::string> names_;
 };
 
