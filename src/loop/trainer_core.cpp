@@ -382,7 +382,9 @@ struct TrainerCore::Impl {
   Vote meet(Phase phase, std::int64_t samples) {
     const auto asked = stop ? stop->reason() : std::nullopt;
     const Vote agreed =
-        parts.accelerator.collectives().vote({.phase = phase, .stop = asked.has_value(), .samples = samples});
+        parts.accelerator.collectives()
+            .vote({.phase = phase, .stop = asked.has_value(), .samples = samples})
+            .front();
     if (agreed.stop) stop_reason = asked.value_or("another rank was asked to stop");
     return agreed;
   }

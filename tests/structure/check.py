@@ -54,7 +54,7 @@ for path in sources:
             require(FOLDERS.index(target) <= FOLDERS.index(folder), f"{name} includes {included} from a later folder")
 
 # An error has one id, which is thrown in the code, explained in the page, and provoked by a test.
-code = set(re.findall(r'return\s*\{\s*"([a-z0-9-]+)"', (root / "src/base/messages.cpp").read_text()))
+code = set(re.findall(r'return\s*\{\s*"([a-z0-9-]+)"', "".join(path.read_text() for path in root.glob("src/base/*messages.cpp"))))
 page = set(re.findall(r"^\| `([a-z0-9-]+)` \|", (root / "docs/errors.md").read_text(), re.M))
 tests = "".join(p.read_text() for top in ("tests", "examples") for p in (root / top).rglob("*.[ch]pp"))
 require(len(code) > 30, "the error ids were not found in src/base/messages.cpp")

@@ -47,6 +47,11 @@ class CheckpointError : public Error {
   using Error::Error;
 };
 
+/// Ranks that do not belong together, or one that failed or was lost. Thrown on every rank that is left.
+class RankError : public Error {
+  using Error::Error;
+};
+
 /// The operating system refused to read or write a file.
 class FileError : public Error {
   using Error::Error;

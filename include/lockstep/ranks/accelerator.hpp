@@ -3,6 +3,7 @@
 
 #include <c10/core/Device.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "lockstep/data/batch.hpp"
 #include "lockstep/ranks/collectives.hpp"
+#include "lockstep/ranks/launch.hpp"
 #include "lockstep/tensors/backend_scope.hpp"
 #include "lockstep/tensors/precision.hpp"
 
@@ -29,6 +31,17 @@ struct AcceleratorOptions {
   std::optional<LossScalerOptions> loss_scaler = {};
   /// Torch's process-wide switches, for as long as the Accelerator lives.
   BackendSettings backend = {};
+  /// Unset fields come from the launcher's variables; without any, the run has one rank.
+  LaunchOptions launch = {};
+  /// How long a rank waits for the others before it gives up.
+  std::chrono::milliseconds rank_timeout = std::chrono::minutes(30);
+  /// Gradients are summed over the ranks in slices of about this size.
+  std::int64_t slice_bytes = 25 << 20;
+  /// Send a slice as soon as its last gradient is there, while the backward pass goes on; else after it. The same bits.
+  bool overlap_sync = true;
+  /// Compare the order of collectives over the ranks, at the cost of one more for each: for finding a rank that leaves
+  /// the common path.
+  bool check_collectives = false;
 };
 
 /// Fills `options` from the section `key`, as Settings::read() does; a device is text, "cuda:1".
