@@ -41,6 +41,29 @@ RankError ranks_differ(const std::vector<std::string>& differences) {
                                       fmt::join(differences, "\n  - "))};
 }
 
+std::string difference_of_version(int rank, const std::string& theirs, const std::string& ours) {
+  return fmt::format("rank {} runs {}, this rank {}", rank, theirs, ours);
+}
+
+RankError rank_taken(int rank, const std::string& meeting_point) {
+  return {"rank-taken",
+          fmt::format("another process came to {} as rank {} before. Give every process a rank of its own, and every "
+                      "start of a run a new meeting point: a file of an earlier start is not taken.",
+                      meeting_point, rank)};
+}
+
+RankError ranks_out_of_order(const std::vector<std::string>& calls) {
+  return {"ranks-out-of-order",
+          fmt::format("the ranks are about to do different things together:\n  - {}\nWhat several ranks do together has "
+                      "to happen on all of them, in the same order and with the same sizes; look for a condition that "
+                      "only some of them meet.",
+                      fmt::join(calls, "\n  - "))};
+}
+
+std::string call_of_rank(int rank, std::int64_t number, const std::string& operation) {
+  return fmt::format("rank {}: call {}, {}", rank, number, operation);
+}
+
 RankError weights_differ(const std::string& parameter, int rank, std::int64_t update) {
   return {"weights-differ",
           fmt::format("after update {} the weights of rank {} are not those of rank 0; the first that differs is "
@@ -50,5 +73,39 @@ RankError weights_differ(const std::string& parameter, int rank, std::int64_t up
 }
 
 std::string another_rank_was_asked_to_stop(int rank) { return fmt::format("rank {} was asked to stop", rank); }
+
+std::string during_vote(const std::string& phase) { return fmt::format("a vote, phase {}", phase); }
+
+std::string during_exchange() { return "an exchange of texts"; }
+
+std::string during_broadcast(std::int64_t tensors, std::int64_t bytes) {
+  return fmt::format("a broadcast of {} tensors, {} bytes", tensors, bytes);
+}
+
+std::string during_sum(std::int64_t values, std::int64_t bytes) {
+  return fmt::format("a sum of {} values, {} bytes", values, bytes);
+}
+
+std::string during_barrier() { return "a barrier"; }
+
+std::string during_all() { return "this rank closed its connections"; }
+
+std::string left_by_an_error() { return "an error ended its program"; }
+
+std::string meeting_point_lost(const std::string& meeting_point) {
+  return fmt::format("{} does not answer any more", meeting_point);
+}
+
+std::string no_answer_in(std::chrono::milliseconds waited) {
+  return fmt::format("no answer within {:.1f} s", std::chrono::duration<double>(waited).count());
+}
+
+std::string problem_rank_timeout(std::chrono::milliseconds value) {
+  return fmt::format("rank_timeout is {} ms: give a time above zero.", value.count());
+}
+
+std::string problem_slice_bytes(std::int64_t value) {
+  return fmt::format("slice_bytes is {}: give a size above zero; 25 MiB is the default.", value);
+}
 
 }  // namespace lockstep::message

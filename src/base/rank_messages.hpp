@@ -20,8 +20,32 @@ RankError ranks_not_joined(int expected, const std::vector<int>& missing, const 
                            std::chrono::milliseconds waited, const std::string& cause);
 /// `differences`: sentences, "rank 1: ...".
 RankError ranks_differ(const std::vector<std::string>& differences);
+/// A sentence of ranks_differ().
+std::string difference_of_version(int rank, const std::string& theirs, const std::string& ours);
+RankError rank_taken(int rank, const std::string& meeting_point);
+/// `calls`: see call_of_rank(), in rank order.
+RankError ranks_out_of_order(const std::vector<std::string>& calls);
+std::string call_of_rank(int rank, std::int64_t number, const std::string& operation);
 RankError weights_differ(const std::string& parameter, int rank, std::int64_t update);
 /// The reason of a stop that this rank was not asked for.
 std::string another_rank_was_asked_to_stop(int rank);
+
+// ---- what is under way ----
+std::string during_vote(const std::string& phase);
+std::string during_exchange();
+std::string during_broadcast(std::int64_t tensors, std::int64_t bytes);
+std::string during_sum(std::int64_t values, std::int64_t bytes);
+std::string during_barrier();
+/// All of it, once the connections are closed.
+std::string during_all();
+
+// ---- why a rank was lost ----
+std::string left_by_an_error();
+std::string meeting_point_lost(const std::string& meeting_point);
+std::string no_answer_in(std::chrono::milliseconds waited);
+
+// ---- mistakes in settings ----
+std::string problem_rank_timeout(std::chrono::milliseconds value);
+std::string problem_slice_bytes(std::int64_t value);
 
 }  // namespace lockstep::message

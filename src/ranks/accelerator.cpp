@@ -3,10 +3,13 @@
 #include <ATen/Context.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sqrt.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/cuda.h>
 
+#include "base/rank_messages.hpp"
 #include "lockstep/base/messages.hpp"
 #include "lockstep/config/settings.hpp"
+#include "ranks/process_group.hpp"
 
 namespace lockstep {
 namespace {
@@ -28,7 +31,38 @@ std::vector<std::string> mistakes(const AcceleratorOptions& options) {
     }
     for (auto& problem : problems(*options.loss_scaler)) found.push_back(std::move(problem));
   }
+  if (options.rank_timeout <= std::chrono::milliseconds(0)) {
+    found.push_back(message::problem_rank_timeout(options.rank_timeout));
+  }
+  if (options.slice_bytes < 1) found.push_back(message::problem_slice_bytes(options.slice_bytes));
   return found;
+}
+
+Launch launch_of(const LaunchOptions& options) {
+  const int rank = options.rank.value_or(0);
+  const int size = options.world_size.value_or(1);
+  Launch launch{.rank = rank, .world_size = size, .local_rank = options.local_rank.value_or(rank), .local_size = size};
+  const std::string point = options.meeting_point.value_or("");
+  if (const std::string file = "file://"; point.starts_with(file)) {
+    launch.file = point.substr(file.size());
+  } else if (const auto colon = point.rfind(':'); colon != std::string::npos) {
+    launch.host = point.substr(0, colon);
+    launch.port = std::stoi(point.substr(colon + 1));
+  }
+  return launch;
+}
+
+/// One rank, one CUDA device.
+at::Device device_of(const std::optional<at::Device>& asked, int local_rank) {
+  const bool cuda = torch::cuda::is_available();
+  auto device = asked.value_or(cuda ? at::Device(at::kCUDA) : at::Device(at::kCPU));
+  if (!device.is_cuda()) return device;
+  if (!device.has_index()) device.set_index(static_cast<at::DeviceIndex>(local_rank));
+  if (!cuda || device.index() >= static_cast<int>(torch::cuda::device_count())) {
+    throw message::device_not_available(device.str());
+  }
+  c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
+  return device;
 }
 
 }  // namespace
@@ -51,20 +85,20 @@ void read(Settings& settings, const std::string& key, AcceleratorOptions& option
   }
 }
 
-Accelerator::Accelerator(AcceleratorOptions options)
-    : options_(options), collectives_(std::make_shared<SingleProcess>()) {
+Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(options)) {
   if (const auto found = mistakes(options_); !found.empty()) throw message::invalid_settings(found);
-  const bool cuda = torch::cuda::is_available();
-  if (!options_.device) options_.device = cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
-  if (options_.device->is_cuda()) {
-    if (!cuda || options_.device->index() >= static_cast<int>(torch::cuda::device_count())) {
-      throw message::device_not_available(options_.device->str());
-    }
-    if (!options_.device->has_index()) options_.device = at::Device(at::kCUDA, 0);
-  }
+  const auto launch = launch_of(options_.launch);
+  options_.device = device_of(options_.device, launch.local_rank);
   backend_ = std::make_shared<const BackendScope>(options_.backend);
   settle_vector_mathematics();
   at::manual_seed(options_.seed);
+  if (launch.world_size == 1) {
+    collectives_ = std::make_shared<SingleProcess>();
+  } else {
+    collectives_ = join_ranks(launch, {.timeout = options_.rank_timeout,
+                                       .check_order = options_.check_collectives,
+                                       .device = *options_.device});
+  }
 }
 
 }  // namespace lockstep
