@@ -4,6 +4,32 @@
 #include <fmt/ranges.h>
 
 namespace lockstep::message {
+namespace {
+
+std::string launch_remedy(const std::string& launcher) {
+  if (launcher == "SLURM") {
+    return "Start the program with srun, and give sbatch or srun --ntasks-per-node: how many ranks a machine has.";
+  }
+  if (launcher == "Open MPI") {
+    return "Start the program with mpirun; for several machines say where rank 0 is: "
+           "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT.";
+  }
+  if (launcher == "MPICH") {
+    return "Start the program with mpiexec; for several machines say where rank 0 is: "
+           "mpiexec -genv MASTER_ADDR HOST -genv MASTER_PORT PORT.";
+  }
+  if (launcher == "MVAPICH2") {
+    return "Start the program with mpirun_rsh or mpiexec; for several machines say where rank 0 is with the "
+           "variables MASTER_ADDR and MASTER_PORT.";
+  }
+  if (launcher == "the program") {
+    return "Give launch.rank and launch.world_size together, and launch.meeting_point for several machines.";
+  }
+  return "Start the program with torchrun or `lockstep launch`, or set RANK, WORLD_SIZE, LOCAL_RANK, "
+         "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each process.";
+}
+
+}  // namespace
 
 RankError rank_failed(const std::vector<std::pair<int, std::string>>& failures) {
   std::string text;
@@ -70,6 +96,58 @@ RankError weights_differ(const std::string& parameter, int rank, std::int64_t up
                       "\"{}\". Something changes it on one rank alone: a write from outside of the Trainer, or faulty "
                       "memory.",
                       update, rank, parameter)};
+}
+
+ConfigError invalid_launch(const std::string& launcher, const std::vector<std::string>& problems) {
+  return {"invalid-launch",
+          fmt::format("the start by {} does not say which rank of how many this process is:\n  - {}\n{}",
+                      launcher, fmt::join(problems, "\n  - "), launch_remedy(launcher))};
+}
+
+std::string problem_unset(const std::string& name) { return fmt::format("{} is not set.", name); }
+
+std::string problem_number(const std::string& name, const std::string& text, int low, int high) {
+  return fmt::format("{} is \"{}\", give an integer from {} to {}.", name, text, low, high);
+}
+
+std::string problem_text(const std::string& name, const std::string& text, const std::string& example) {
+  return fmt::format("{} is \"{}\", which is not of the form {}.", name, text, example);
+}
+
+std::string problem_of_ranks(const std::string& name, int rank, const std::string& size_name, int size) {
+  return fmt::format("{} is {}, but {} is {}, which leaves 0 to {}.", name, rank, size_name, size, size - 1);
+}
+
+std::string problem_of_sizes(const std::string& local_name, int local_size, const std::string& name,
+                             int size) {
+  return fmt::format("{} is {}, more than {}, which is {}.", local_name, local_size, name, size);
+}
+
+std::string problem_meeting_point(const std::string& text) {
+  return fmt::format(
+      "launch.meeting_point is \"{}\", give \"host:port\" with a port from 1 to 65535, or "
+      "\"file:///path\" of a file that does not exist yet.",
+      text);
+}
+
+std::string problem_seconds(double seconds) {
+  return fmt::format("is {}, give seconds from 0 up to a year", seconds);
+}
+
+std::string warning_of_slurm(const std::string& launcher, int rank, int world_size, int task, int tasks) {
+  return fmt::format(
+      "this process follows {}, which makes it rank {} of {}, though SLURM started it as task {} of {}. "
+      "Unset RANK and WORLD_SIZE if srun should count, or ask SLURM for as many tasks as there are "
+      "launchers.",
+      launcher, rank, world_size, task, tasks);
+}
+
+std::string warning_of_interactive(const std::string& job, int tasks) {
+  return fmt::format(
+      "this process runs as the only rank: the {} tasks of SLURM do not count in a job called \"{}\", "
+      "where a person works. For ranks give srun another name: srun --job-name=train, with "
+      "SLURM_JOB_NAME=train in an allocation.",
+      tasks, job);
 }
 
 std::string another_rank_was_asked_to_stop(int rank) { return fmt::format("rank {} was asked to stop", rank); }

@@ -27,6 +27,19 @@ RankError rank_taken(int rank, const std::string& meeting_point);
 RankError ranks_out_of_order(const std::vector<std::string>& calls);
 std::string call_of_rank(int rank, std::int64_t number, const std::string& operation);
 RankError weights_differ(const std::string& parameter, int rank, std::int64_t update);
+/// `problems`: of the variables and options that say who this process is; `launcher`: whose variables they
+/// are, as in Launch.
+ConfigError invalid_launch(const std::string& launcher, const std::vector<std::string>& problems);
+std::string problem_unset(const std::string& name);
+std::string problem_number(const std::string& name, const std::string& text, int low, int high);
+std::string problem_text(const std::string& name, const std::string& text, const std::string& example);
+std::string problem_of_ranks(const std::string& name, int rank, const std::string& size_name, int size);
+std::string problem_of_sizes(const std::string& local_name, int local_size, const std::string& name,
+                             int size);
+std::string problem_meeting_point(const std::string& text);
+std::string problem_seconds(double seconds);
+std::string warning_of_slurm(const std::string& launcher, int rank, int world_size, int task, int tasks);
+std::string warning_of_interactive(const std::string& job, int tasks);
 /// The reason of a stop that this rank was not asked for.
 std::string another_rank_was_asked_to_stop(int rank);
 

@@ -6,6 +6,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/cuda.h>
 
+#include <cmath>
+
 #include "base/rank_messages.hpp"
 #include "lockstep/base/messages.hpp"
 #include "lockstep/config/settings.hpp"
@@ -76,6 +78,21 @@ void read(Settings& settings, const std::string& key, AcceleratorOptions& option
   settings.read(key + ".backend.deterministic_algorithms", options.backend.deterministic_algorithms);
   settings.read(key + ".backend.cudnn_benchmark", options.backend.cudnn_benchmark);
   settings.read(key + ".backend.anomaly_detection", options.backend.anomaly_detection);
+  settings.read(key + ".launch.rank", options.launch.rank);
+  settings.read(key + ".launch.world_size", options.launch.world_size);
+  settings.read(key + ".launch.local_rank", options.launch.local_rank);
+  settings.read(key + ".launch.meeting_point", options.launch.meeting_point);
+  auto seconds = std::chrono::duration<double>(options.rank_timeout).count();
+  settings.read(key + ".rank_timeout", seconds);
+  // A year, since clocks count nanoseconds in 64 bits.
+  if (seconds >= 0 && seconds < 365.0 * 86400) {
+    options.rank_timeout = std::chrono::milliseconds(std::llround(seconds * 1000));
+  } else {
+    settings.refuse(key + ".rank_timeout", message::problem_seconds(seconds));
+  }
+  settings.read(key + ".slice_bytes", options.slice_bytes);
+  settings.read(key + ".overlap_sync", options.overlap_sync);
+  settings.read(key + ".check_collectives", options.check_collectives);
   auto device = options.device ? std::optional(options.device->str()) : std::nullopt;
   settings.read(key + ".device", device);
   try {

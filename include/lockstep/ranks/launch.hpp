@@ -35,8 +35,29 @@ struct Launch {
   int restart = 0;
   /// "torchrun", "Open MPI", "SLURM", ... or "none"; for messages.
   std::string launcher = "none";
+  /// What rank 0 should tell the user about how the run was started; empty: nothing.
+  std::string warning = {};
 
   bool operator==(const Launch&) const = default;
 };
+
+/// The value of a variable; nothing where it is not set.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+
+/// That of this process.
+[[nodiscard]] std::optional<std::string> process_environment(const std::string& name);
+
+/// Each field comes from `options`, else from the variables of the first launcher that is there: RANK and
+/// WORLD_SIZE (torchrun, `lockstep launch`, a shell), Open MPI, MPICH and others with its process manager,
+/// MVAPICH2, SLURM. Without any, this is the only rank. An empty variable counts as unset.
+///
+/// SLURM's variables count where SLURM_NTASKS is set and the job is none that a person works in, called
+/// "bash" or "interactive". Ranks meet at MASTER_ADDR and MASTER_PORT where these are set; else at 127.0.0.1
+/// if all are on this machine, or on the first host of SLURM's list. A shell that sets neither LOCAL_RANK nor
+/// LOCAL_WORLD_SIZE means one machine.
+///
+/// Errors: ConfigError `invalid-launch`, with everything that is missing, malformed or contradictory.
+[[nodiscard]] Launch find_launch(const LaunchOptions& options = {},
+                                 const Environment& environment = process_environment);
 
 }  // namespace lockstep

@@ -58,6 +58,32 @@ CATCH_TEST_CASE("a section of settings fills an Accelerator's options") {
   CATCH_CHECK(settings.resolved().find("\"device\": \"cuda:1\"") != std::string::npos);
 }
 
+CATCH_TEST_CASE("the settings of ranks are read beside the others, the timeout in seconds") {
+  Settings settings;
+  settings.merge(R"({"accelerator": {"launch": {"rank": 1, "world_size": 2, "meeting_point": "file:///shared/a"},
+                     "rank_timeout": 2.5, "slice_bytes": 1000, "overlap_sync": false, "check_collectives": true}})",
+                 "the test");
+  AcceleratorOptions options;
+  read(settings, "accelerator", options);
+  settings.finish();
+  CATCH_CHECK(options.launch == LaunchOptions{.rank = 1, .world_size = 2, .meeting_point = "file:///shared/a"});
+  CATCH_CHECK(options.rank_timeout == std::chrono::milliseconds(2500));
+  CATCH_CHECK(options.slice_bytes == 1000);
+  CATCH_CHECK_FALSE(options.overlap_sync);
+  CATCH_CHECK(options.check_collectives);
+  CATCH_CHECK(settings.resolved().find("\"rank_timeout\": 2.5") != std::string::npos);
+}
+
+CATCH_TEST_CASE("a timeout that no clock can measure is a mistake") {
+  const auto text = GENERATE("-1", "1e12", "\"inf\"", "\"nan\"");
+  Settings settings;
+  settings.merge(R"({"accelerator": {"rank_timeout": )" + std::string(text) + "}}", "the test");
+  AcceleratorOptions options;
+  read(settings, "accelerator", options);
+  CATCH_CHECK_THROWS_WITH(settings.finish(), Contains("give seconds from 0 up to a year"));
+  CATCH_CHECK(options.rank_timeout == std::chrono::minutes(30));
+}
+
 CATCH_TEST_CASE("a device that is none is a mistake among the others") {
   Settings settings;
   settings.merge(R"({"accelerator": {"device": "gpu", "seed": -1}})", "run.json");
