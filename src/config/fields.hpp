@@ -72,6 +72,8 @@ void visit_fields(Is<DataLoaderOptions> auto& options, auto&& field) {
   field("workers", options.workers);
   field("drop_last", options.drop_last);
   field("pin_memory", options.pin_memory);
+  field("even_batches", options.even_batches);
+  field("split_batches", options.split_batches);
 }
 
 void visit_fields(Is<LossScalerOptions> auto& options, auto&& field) {

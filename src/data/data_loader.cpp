@@ -37,6 +37,24 @@ void check_data_loader(const DataLoaderOptions& options, std::optional<std::size
   }
 }
 
+void check_shard(const DataLoaderOptions& options, const Shard& shard, std::int64_t dataset_size) {
+  const std::string ranks = std::to_string(shard.ranks) + " ranks";
+  if (shard.rank < 0 || shard.rank >= shard.ranks) {
+    throw message::invalid_settings({"rank " + std::to_string(shard.rank) + " of " + ranks +
+                                     " does not exist; ranks count from 0"});
+  }
+  const std::string batch_size = "batch_size " + std::to_string(options.batch_size);
+  if (options.split_batches && options.batch_size % shard.ranks != 0) {
+    throw message::invalid_settings({"split_batches cannot cut " + batch_size + " into equal parts for " +
+                                     ranks + "; make it a multiple of their number, or unset split_batches"});
+  }
+  if (batches_per_epoch(dataset_size, options, shard) == 0) {
+    throw message::invalid_settings({"even_batches and drop_last with " + batch_size + " leave no batch of " +
+                                     std::to_string(dataset_size) + " samples to each of " + ranks +
+                                     "; lower batch_size or unset one of the two"});
+  }
+}
+
 void check_first_batch(std::int64_t first_batch, std::int64_t batches) {
   if (first_batch < 0 || first_batch > batches) throw message::position_past_end(first_batch, batches);
 }

@@ -99,6 +99,9 @@ void check_dataset_pointer(const void* dataset);
 /// Errors: ConfigError `invalid-settings`, DataError `dataset-without-size`, `empty-dataset`.
 void check_data_loader(const DataLoaderOptions& options, std::optional<std::size_t> dataset_size);
 
+/// Errors: ConfigError `invalid-settings`.
+void check_shard(const DataLoaderOptions& options, const Shard& shard, std::int64_t dataset_size);
+
 /// Errors: DataError `position-past-end`.
 void check_first_batch(std::int64_t first_batch, std::int64_t batches);
 
@@ -111,11 +114,11 @@ void check_first_batch(std::int64_t first_batch, std::int64_t batches);
 template <class Batch>
 class EpochStream {
  public:
-  EpochStream(std::function<Batch(std::int64_t)> load, std::int64_t first, std::int64_t end, int workers)
-      : next_(first), end_(end) {
-    const auto threads = static_cast<int>(std::min<std::int64_t>(workers, end - first));
+  /// Of the batches load(0) to load(count - 1).
+  EpochStream(std::function<Batch(std::int64_t)> load, std::int64_t count, int workers) : end_(count) {
+    const auto threads = static_cast<int>(std::min<std::int64_t>(workers, count));
     if (threads > 0) {
-      prefetcher_ = std::make_unique<Prefetcher<Batch>>(std::move(load), first, end, threads);
+      prefetcher_ = std::make_unique<Prefetcher<Batch>>(std::move(load), 0, count, threads);
     } else {
       load_ = std::move(load);
     }
@@ -132,7 +135,7 @@ class EpochStream {
   }
 
  private:
-  std::int64_t next_;
+  std::int64_t next_ = 0;
   std::int64_t end_;
   std::function<Batch(std::int64_t)> load_;
   std::unique_ptr<Prefetcher<Batch>> prefetcher_;
@@ -147,7 +150,8 @@ class EpochStream {
 /// the data set and the collate functor are called from several threads at once, on one object; they are
 /// always called outside autograd and autocast. No thread exists before a stream is opened. The batches of an
 /// epoch depend on data set, seed, epoch and batch size, never on `workers` or on where the stream was
-/// opened. Errors: ConfigError `invalid-settings`, DataError `empty-dataset`, `dataset-without-size`.
+/// opened. Several ranks share an epoch: each gives epoch() its Shard. Errors: ConfigError
+/// `invalid-settings`, DataError `empty-dataset`, `dataset-without-size`.
 template <class DatasetT, class Collate = DefaultCollate>
 class DataLoader {
   static_assert(
@@ -173,21 +177,30 @@ class DataLoader {
     dataset_size_ = static_cast<std::int64_t>(*size);
   }
 
-  /// Batches in an epoch.
-  [[nodiscard]] std::int64_t size() const { return batches_per_epoch(dataset_size_, options_); }
+  /// Batches in an epoch of all ranks. Errors: ConfigError `invalid-settings` when the ranks cannot share it
+  /// as the options say.
+  [[nodiscard]] std::int64_t size(const Shard& shard = {}) const {
+    detail::check_shard(options_, shard, dataset_size_);
+    return batches_per_epoch(dataset_size_, options_, shard);
+  }
   [[nodiscard]] std::int64_t dataset_size() const { return dataset_size_; }
   [[nodiscard]] const DataLoaderOptions& options() const { return options_; }
 
-  /// The batches of `epoch` from `first_batch` on; what comes before is not loaded. Errors: DataError
-  /// `position-past-end`.
-  [[nodiscard]] Stream epoch(std::int64_t epoch, std::int64_t first_batch = 0) const {
-    detail::check_first_batch(first_batch, size());
+  /// The rank's batches of `epoch` from the `first_batch`-th of all ranks on; no others are loaded. Errors:
+  /// DataError `position-past-end`, and those of size().
+  [[nodiscard]] Stream epoch(std::int64_t epoch, std::int64_t first_batch = 0,
+                             const Shard& shard = {}) const {
+    detail::check_first_batch(first_batch, size(shard));
+    EpochSampler sampler(dataset_size_, options_, epoch, shard);
+    auto batches = sampler.batches_of_rank(first_batch);
+    const auto count = static_cast<std::int64_t>(batches.size());
     return Stream(
-        [dataset = dataset_, collate = collate_, sampler = EpochSampler(dataset_size_, options_, epoch),
-         buffers = std::make_shared<detail::BatchBuffers>(options_.pin_memory)](std::int64_t batch) -> Batch {
+        [dataset = dataset_, collate = collate_, sampler = std::move(sampler), batches = std::move(batches),
+         buffers = std::make_shared<detail::BatchBuffers>(options_.pin_memory)](std::int64_t i) -> Batch {
+          const std::int64_t batch = batches[static_cast<std::size_t>(i)];
           return detail::load_batch(*dataset, collate, sampler, *buffers, batch);
         },
-        first_batch, size(), options_.workers);
+        count, options_.workers);
   }
 
   /// A single pass over epoch 0.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/config/data_loader_options.hpp"
+#include "lockstep/data/shard.hpp"
 
 namespace lockstep {
 
@@ -14,25 +15,31 @@ namespace lockstep {
 [[nodiscard]] std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed,
                                                     std::int64_t epoch);
 
-/// Batches in one pass over `dataset_size` samples.
-[[nodiscard]] std::int64_t batches_per_epoch(std::int64_t dataset_size, const DataLoaderOptions& options);
+/// Batches in one pass of all ranks over `dataset_size` samples.
+[[nodiscard]] std::int64_t batches_per_epoch(std::int64_t dataset_size, const DataLoaderOptions& options,
+                                             const Shard& shard = {});
 
 /// The order of one epoch, cut into batches. Any batch is found at once, so a position is a number.
 class EpochSampler {
  public:
-  EpochSampler(std::int64_t dataset_size, const DataLoaderOptions& options, std::int64_t epoch);
+  EpochSampler(std::int64_t dataset_size, const DataLoaderOptions& options, std::int64_t epoch,
+               const Shard& shard = {});
 
+  /// Of all ranks.
   [[nodiscard]] std::int64_t batches() const { return batches_; }
-  /// The indices of the samples in `batch`, valid as long as the sampler. 0 <= batch < batches().
+  /// Which of them the rank reads when all ranks go on at `first_batch`.
+  [[nodiscard]] std::vector<std::int64_t> batches_of_rank(std::int64_t first_batch) const;
+  /// The indices of the samples in `batch`, with split_batches of those in the rank's part of it; valid as
+  /// long as the sampler. 0 <= batch < batches().
   [[nodiscard]] std::span<const std::int64_t> indices(std::int64_t batch) const;
   /// What the data set gets to draw random numbers from, one for each index.
   [[nodiscard]] std::vector<std::uint64_t> sample_seeds(std::span<const std::int64_t> indices) const;
 
  private:
   std::vector<std::int64_t> order_;
-  std::int64_t batch_size_;
+  DataLoaderOptions options_;
+  Shard shard_;
   std::int64_t batches_;
-  std::uint64_t seed_;
   std::int64_t epoch_;
 };
 

@@ -8,6 +8,6 @@ CATCH_TEST_CASE("a loader reads one sample after another unless told otherwise")
   CATCH_REQUIRE(
       DataLoaderOptions{} ==
       DataLoaderOptions{.batch_size = 1, .shuffle = false, .seed = 0, .workers = 0, .drop_last = false,
-                        .pin_memory = false});
+                        .pin_memory = false, .even_batches = false, .split_batches = false});
   CATCH_REQUIRE_FALSE(DataLoaderOptions{.seed = 1} == DataLoaderOptions{});
 }

@@ -116,10 +116,10 @@ CATCH_TEST_CASE("the state of a plateau is written with every field by its name"
 CATCH_TEST_CASE("the settings of loader, loss scale and precision are read back") {
   const DataLoaderOptions loader{
       .batch_size = 8, .shuffle = true, .seed = ~std::uint64_t{}, .workers = 2, .drop_last = true,
-      .pin_memory = true};
+      .pin_memory = true, .even_batches = true, .split_batches = true};
   CATCH_REQUIRE(to_json(loader) ==
                 json::parse(R"({"batch_size": 8, "shuffle": true, "seed": 18446744073709551615,
-      "workers": 2, "drop_last": true, "pin_memory": true})"));
+      "workers": 2, "drop_last": true, "pin_memory": true, "even_batches": true, "split_batches": true})"));
   CATCH_REQUIRE(reread(loader) == loader);
   const LossScalerOptions scaler{1024, 4, 0.25, 100};
   CATCH_REQUIRE(to_json(scaler) == json::parse(R"({"initial_scale": 1024.0, "growth_factor": 4.0,

@@ -10,7 +10,9 @@ using lockstep::batch_t;
 using lockstep::BatchSource;
 using lockstep::BatchStream;
 using lockstep::DataLoader;
+using lockstep::EpochBatches;
 using lockstep::Example;
+using lockstep::Shard;
 using lockstep::source_facts;
 
 namespace {
@@ -53,8 +55,8 @@ DataLoader<lockstep::TensorDataset> numbers(lockstep::DataLoaderOptions options)
 }
 
 template <class Source>
-auto read(Source& source, std::int64_t epoch = 0, std::int64_t first_batch = 0) {
-  BatchStream stream(source, epoch, first_batch);
+auto read(Source& source, std::int64_t epoch = 0, std::int64_t first_batch = 0, const Shard& shard = {}) {
+  BatchStream stream(source, epoch, first_batch, shard);
   std::vector<typename decltype(stream)::Batch> batches;
   while (stream.more()) batches.push_back(stream.next());
   return batches;
@@ -163,6 +165,104 @@ CATCH_TEST_CASE("What is known of a source is told, and whether it resumes exact
   const auto of_counter = source_facts(Counter(3));
   CATCH_CHECK(!of_counter.batches);
   CATCH_CHECK(!of_counter.exact_resume);
+}
+
+CATCH_TEST_CASE("A range is dealt to the ranks in turn, by index or by dropping what others read") {
+  const std::vector<int> indexed{0, 1, 2, 3, 4, 5, 6};
+  Counter counter(7);
+  const auto check = [](auto& source) {
+    CATCH_CHECK(read(source, 0, 0, {.rank = 0, .ranks = 3}) == std::vector<int>{0, 3, 6});
+    CATCH_CHECK(read(source, 0, 0, {.rank = 1, .ranks = 3}) == std::vector<int>{1, 4});
+    CATCH_CHECK(read(source, 0, 0, {.rank = 2, .ranks = 3}) == std::vector<int>{2, 5});
+    CATCH_CHECK(read(source, 0, 2, {.rank = 1, .ranks = 2}) == std::vector<int>{3, 5});
+    CATCH_CHECK(read(source, 0, 6, {.rank = 0, .ranks = 2}) == std::vector<int>{6});
+    CATCH_CHECK(read(source, 0, 6, {.rank = 1, .ranks = 2}).empty());
+    CATCH_CHECK(read(source, 0, 7, {.rank = 1, .ranks = 2}).empty());
+    CATCH_CHECK(read(source, 0, 0, {.rank = 8, .ranks = 9}).empty());
+  };
+  check(indexed);
+  check(counter);
+}
+
+CATCH_TEST_CASE("A rank reads on in a range only when its next batch is needed") {
+  Counter counter(7);
+  BatchStream stream(counter, 0, 0, {.rank = 1, .ranks = 3});
+  CATCH_CHECK(counter.value == 0);
+  CATCH_CHECK(stream.next() == 1);
+  CATCH_CHECK(counter.value == 1);
+  CATCH_CHECK(stream.more());
+  CATCH_CHECK(counter.value == 4);
+}
+
+CATCH_TEST_CASE("A limit counts the batches of all ranks, also where it is no multiple of their number") {
+  const std::vector<int> indexed{0, 1, 2, 3, 4, 5, 6};
+  Counter counter(7);
+  const auto limited = [](auto& source, std::int64_t first, std::int64_t limit, const Shard& shard) {
+    EpochBatches batches(source, 0, first, limit, shard);
+    std::vector<int> all;
+    while (batches.more()) all.push_back(batches.next());
+    return all;
+  };
+  const auto check = [&](auto& source) {
+    CATCH_CHECK(limited(source, 0, 3, {.rank = 0, .ranks = 2}) == std::vector<int>{0, 2});
+    CATCH_CHECK(limited(source, 0, 3, {.rank = 1, .ranks = 2}) == std::vector<int>{1});
+    CATCH_CHECK(limited(source, 1, 4, {.rank = 0, .ranks = 2}) == std::vector<int>{1, 3});
+    CATCH_CHECK(limited(source, 1, 4, {.rank = 1, .ranks = 2}) == std::vector<int>{2});
+    CATCH_CHECK(limited(source, 0, 1, {.rank = 1, .ranks = 2}).empty());
+    CATCH_CHECK(limited(source, 3, 3, {.rank = 0, .ranks = 2}).empty());
+    CATCH_CHECK(limited(source, 4, 3, {.rank = 0, .ranks = 2}).empty());
+    CATCH_CHECK(limited(source, 0, 9, {.rank = 1, .ranks = 2}) == std::vector<int>{1, 3, 5});
+  };
+  check(indexed);
+  check(counter);
+}
+
+CATCH_TEST_CASE("A limit takes part of every batch where batches are split") {
+  auto loader = numbers({.batch_size = 4, .split_batches = true});
+  const auto sizes = [&](const Shard& shard, std::int64_t limit) {
+    EpochBatches batches(loader, 0, 0, limit, shard);
+    std::vector<std::int64_t> all;
+    while (batches.more()) all.push_back(batches.next().data.size(0));
+    return all;
+  };
+  CATCH_CHECK(sizes({.rank = 1, .ranks = 2}, 2) == std::vector<std::int64_t>{2, 2});
+  CATCH_CHECK(sizes({.rank = 3, .ranks = 4}, 3) == std::vector<std::int64_t>{1, 1});
+}
+
+CATCH_TEST_CASE("The facts of a source count the batches of all ranks, and know how many make a round") {
+  const auto plain = numbers({.batch_size = 4});
+  CATCH_CHECK(source_facts(plain, 2).batches == 3);
+  CATCH_CHECK(source_facts(plain, 2).even_batches == false);
+  CATCH_CHECK(batches_per_round(source_facts(plain, 2), 2) == 2);
+  const auto even = source_facts(numbers({.batch_size = 4, .even_batches = true}), 2);
+  CATCH_CHECK(even.batches == 4);
+  CATCH_CHECK(even.even_batches == true);
+  const auto split = source_facts(numbers({.batch_size = 4, .split_batches = true}), 2);
+  CATCH_CHECK(split.batches == 3);
+  CATCH_CHECK(split.split_batches == true);
+  CATCH_CHECK(batches_per_round(split, 2) == 1);
+  const std::vector<int> range{5, 6, 7};
+  CATCH_CHECK(source_facts(range, 2).batches == 3);
+  CATCH_CHECK(batches_per_round(source_facts(range, 2), 2) == 2);
+}
+
+CATCH_TEST_CASE("Evaluation sets are shared exactly, with a share of all ranks' batches as the limit") {
+  auto loader = numbers({.batch_size = 4, .even_batches = true});
+  const BatchSource<Example> set(loader);
+  const auto sizes = [&](std::optional<lockstep::BatchLimit> limit, int rank) {
+    std::vector<std::int64_t> all;
+    set.for_each(limit, {.rank = rank, .ranks = 2, .pad = false},
+                 [&](const Example& batch) { all.push_back(batch.data.size(0)); });
+    return all;
+  };
+  CATCH_CHECK(sizes(std::nullopt, 0) == std::vector<std::int64_t>{4, 2});
+  CATCH_CHECK(sizes(std::nullopt, 1) == std::vector<std::int64_t>{4});
+  CATCH_CHECK(sizes(0.4, 0) == std::vector<std::int64_t>{4});
+  CATCH_CHECK(sizes(0.4, 1).empty());
+  CATCH_CHECK(set.size({.ranks = 2, .pad = false}) == 3);
+  CATCH_CHECK(set.size({.ranks = 2}) == 4);
+  Counter counter(3);
+  CATCH_CHECK(!BatchSource<int>(counter).size({}));
 }
 
 CATCH_TEST_CASE(

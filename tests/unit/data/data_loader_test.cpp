@@ -127,6 +127,37 @@ CATCH_TEST_CASE("The number of workers changes no bit, augmentation included") {
   CATCH_CHECK(!epoch(0, 3)[0].data.equal(expected[0].data));
 }
 
+CATCH_TEST_CASE("A rank loads its own samples alone, augmented as one rank would") {
+  const DataLoader loader(NoisySet(), {.batch_size = 4, .shuffle = true, .seed = 3});
+  const auto whole = rest_of(loader.epoch(2));
+  for (const int workers : {0, 2}) {
+    const DataLoader sharded(NoisySet(), {.batch_size = 4, .shuffle = true, .seed = 3, .workers = workers});
+    const auto own = rest_of(sharded.epoch(2, 3, {.rank = 1, .ranks = 3}));
+    CATCH_REQUIRE(own.size() == 3);
+    for (std::size_t i = 0; i < own.size(); ++i) CATCH_CHECK(own[i].data.equal(whole[4 + 3 * i].data));
+  }
+}
+
+CATCH_TEST_CASE("Ranks that cannot share an epoch are refused, with the remedy") {
+  const auto refusal = [](DataLoaderOptions options, const lockstep::Shard& shard) -> std::string {
+    try {
+      (void)DataLoader(numbers(10), options).epoch(0, 0, shard);
+    } catch (const lockstep::ConfigError& error) {
+      CATCH_CHECK(error.id() == "invalid-settings");
+      return error.what();
+    }
+    return "";
+  };
+  CATCH_CHECK_THAT(refusal({.batch_size = 4, .split_batches = true}, {.ranks = 3}),
+                   Catch::Contains("batch_size 4 into equal parts for 3 ranks"));
+  CATCH_CHECK(refusal({.batch_size = 4, .split_batches = true}, {.ranks = 4}) == "");
+  CATCH_CHECK_THAT(refusal({.batch_size = 4, .drop_last = true, .even_batches = true}, {.ranks = 3}),
+                   Catch::Contains("leave no batch of 10 samples to each of 3 ranks"));
+  CATCH_CHECK(refusal({.batch_size = 4, .drop_last = true, .even_batches = true},
+                      {.ranks = 3, .pad = false}) == "");
+  CATCH_CHECK_THAT(refusal({}, {.rank = 2, .ranks = 2}), Catch::Contains("rank 2 of 2 ranks does not exist"));
+}
+
 CATCH_TEST_CASE("A sample's noise follows from loader seed, epoch and index") {
   const DataLoader loader(NoisySet(), {.batch_size = 50, .seed = 7});
   const auto batch = loader.epoch(0).next();
