@@ -112,6 +112,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == EXIT_SUCCESS ? EXIT_SUCCESS : exit_usage;
   } catch (const std::exception& error) {
     std::cerr << "fashion_mnist: " << error.what() << '\n';
+    ls::report_fatal_error(error);
     return EXIT_FAILURE;
   }
 }

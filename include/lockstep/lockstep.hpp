@@ -39,6 +39,8 @@
 #include "lockstep/optim/weight_average.hpp"
 #include "lockstep/ranks/accelerator.hpp"
 #include "lockstep/ranks/collectives.hpp"
+#include "lockstep/ranks/fatal_error.hpp"
+#include "lockstep/ranks/launch.hpp"
 #include "lockstep/tensors/autocast.hpp"
 #include "lockstep/tensors/backend_scope.hpp"
 #include "lockstep/tensors/metric_totals.hpp"
