@@ -54,7 +54,8 @@ int run(const CommandLine& command_line) {
   auto net = std::make_shared<Net>();
   ls::AdamW optimizer(ls::weight_decay_groups(*net, options.weight_decay), {.lr = options.lr});
   ls::Evaluator validation(accelerator, {{"validation", validation_loader}}, step);
-  ls::RunLogger logger(options.run_dir, {.quiet = options.quiet});
+  ls::RunLogger logger(options.run_dir,
+                       {.is_main_process = accelerator.is_main_process(), .quiet = options.quiet});
   ls::Trainer trainer(accelerator, net, optimizer, train_loader, step,
                       {.evaluator = &validation, .ema_decay = options.ema_decay, .logger = &logger});
 
@@ -98,7 +99,7 @@ int run(const CommandLine& command_line) {
     }
     logger.info("the averaged weights are in " + weights_file.string());
   }
-  std::cout << result.dump() << std::endl;
+  if (accelerator.is_main_process()) std::cout << result.dump() << std::endl;
   return state.stop_reason ? exit_stopped : EXIT_SUCCESS;
 }
 

@@ -5,10 +5,11 @@
 //     }
 //
 // Each function runs a case (see testing/case.hpp) several times and compares the runs: to the last bit,
-// check_accumulate excepted. What the case itself throws comes through. Needs no test framework; single
-// process.
+// check_accumulate and check_ranks excepted. What the case itself throws comes through. Needs no test framework.
+// All but check_ranks run in a single process.
 //
 //     check_accumulate   microbatches give the update of their concatenation
+//     check_ranks        N ranks give the update of one that sees all their batches
 //     check_resume       killed and resumed = not interrupted
 //     check_stop         stopped and resumed, or continued = not stopped
 //     check_evaluate     evaluating changes no training bit
@@ -22,4 +23,5 @@
 #include "lockstep/testing/case.hpp"
 #include "lockstep/testing/disturbance.hpp"
 #include "lockstep/testing/interruption.hpp"
+#include "lockstep/testing/ranks.hpp"
 #include "lockstep/testing/record.hpp"

@@ -90,6 +90,11 @@ std::string call_of_rank(int rank, std::int64_t number, const std::string& opera
   return fmt::format("rank {}: call {}, {}", rank, number, operation);
 }
 
+std::string difference_between_ranks(int rank, const std::string& place, const std::string& value,
+                                     const std::string& on_main) {
+  return fmt::format("rank {}: {} is {}, on rank 0 {}", rank, place, value, on_main);
+}
+
 RankError weights_differ(const std::string& parameter, int rank, std::int64_t update) {
   return {"weights-differ",
           fmt::format("after update {} the weights of rank {} are not those of rank 0; the first that differs is "
@@ -150,7 +155,25 @@ std::string warning_of_interactive(const std::string& job, int tasks) {
       tasks, job);
 }
 
-std::string another_rank_was_asked_to_stop(int rank) { return fmt::format("rank {} was asked to stop", rank); }
+std::string problem_world_size(int saved, int now) {
+  return fmt::format("world_size is {}, here {}: start {} ranks, or set .resume_world_size = lockstep::allow to go on "
+                     "at the same sample with other windows",
+                     saved, now, saved);
+}
+
+std::string warning_world_size(int saved, int now) {
+  return fmt::format("the checkpoint is of {} ranks and goes on with {}: from here on an update covers another number of "
+                     "samples, and ranks that are new draw random numbers of their own",
+                     saved, now);
+}
+
+StepError gradient_after_sync(const std::string& parameter) {
+  return {"gradient-after-sync",
+          fmt::format("the window's last backward pass added to the gradient of \"{}\" a second time, after it had been "
+                      "sent to the other ranks. Let the Step return one loss and leave backward() to the Trainer, or "
+                      "set AcceleratorOptions::overlap_sync = false.",
+                      parameter)};
+}
 
 std::string during_vote(const std::string& phase) { return fmt::format("a vote, phase {}", phase); }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,9 @@ RankError rank_taken(int rank, const std::string& meeting_point);
 /// `calls`: see call_of_rank(), in rank order.
 RankError ranks_out_of_order(const std::vector<std::string>& calls);
 std::string call_of_rank(int rank, std::int64_t number, const std::string& operation);
+/// For ranks_differ(): `place` is a JSON pointer.
+std::string difference_between_ranks(int rank, const std::string& place, const std::string& value,
+                                     const std::string& on_main);
 RankError weights_differ(const std::string& parameter, int rank, std::int64_t update);
 /// `problems`: of the variables and options that say who this process is; `launcher`: whose variables they
 /// are, as in Launch.
@@ -40,8 +44,10 @@ std::string problem_meeting_point(const std::string& text);
 std::string problem_seconds(double seconds);
 std::string warning_of_slurm(const std::string& launcher, int rank, int world_size, int task, int tasks);
 std::string warning_of_interactive(const std::string& job, int tasks);
-/// The reason of a stop that this rank was not asked for.
-std::string another_rank_was_asked_to_stop(int rank);
+
+std::string problem_world_size(int saved, int now);
+std::string warning_world_size(int saved, int now);
+StepError gradient_after_sync(const std::string& parameter);
 
 // ---- what is under way ----
 std::string during_vote(const std::string& phase);

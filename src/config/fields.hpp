@@ -40,6 +40,7 @@ void visit_fields(Is<TrainConfig> auto& config, auto&& field) {
   field("limit_train_batches", config.limit_train_batches);
   field("log_every", config.log_every);
   field("log_histograms_every", config.log_histograms_every);
+  field("check_ranks_every", config.check_ranks_every);
   field("evaluate_every", config.evaluate_every);
   field("evaluate_first", config.evaluate_first);
   field("evaluate_raw", config.evaluate_raw);

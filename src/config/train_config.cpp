@@ -73,6 +73,7 @@ std::vector<std::string> problems(const TrainConfig& config) {
   }
   check_interval("evaluate_every", config.evaluate_every, found);
   check_interval("log_histograms_every", config.log_histograms_every, found);
+  check_interval("check_ranks_every", config.check_ranks_every, found);
   check_interval("checkpoint_every", config.checkpoint_every, found);
   if (config.keep_checkpoints && *config.keep_checkpoints < 1) {
     found.push_back(fmt::format("keep_checkpoints is {}: give at least 1, or leave it out to keep all.",

@@ -40,6 +40,8 @@ struct Checkpoint {
   NamedTensors objective = {};   ///< empty: no file
   NamedTensors registered = {};  ///< the user's own objects, `<object>/<tensor>`; empty: no file
   NamedTensors rank = {};        ///< this rank's own; empty when read if the checkpoint has none for this rank
+  /// Of ranks 1, 2, ... when it is written: what safetensors_bytes() made of theirs.
+  std::vector<std::string> other_ranks = {};
 };
 
 /// Reads one checkpoint folder, or a name that leads to one; every size and checksum is verified first.

@@ -130,6 +130,13 @@ fs::path CheckpointWriter::save(const Checkpoint& checkpoint) {
   if (!checkpoint.objective.empty()) write(objective_file_name, checkpoint.objective);
   if (!checkpoint.registered.empty()) write(registered_file_name, checkpoint.registered);
   write(rank_file_name(0), checkpoint.rank);
+  for (std::size_t i = 0; i < checkpoint.other_ranks.size(); ++i) {
+    const auto name = rank_file_name(static_cast<int>(i) + 1);
+    OutputFile file(folder.path() / name);
+    file.write(checkpoint.other_ranks[i].data(), checkpoint.other_ranks[i].size());
+    file.finish();
+    files[name] = {{"size", file.size()}, {"crc32c", crc32c_text(file.crc32c())}};
+  }
 
   nlohmann::json manifest = checkpoint.manifest;
   manifest["format_version"] = checkpoint_format_version;

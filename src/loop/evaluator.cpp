@@ -8,8 +8,15 @@
 #include "lockstep/base/messages.hpp"
 #include "lockstep/tensors/random_state.hpp"
 #include "loop/output_values.hpp"
+#include "loop/shared_run.hpp"
 
 namespace lockstep::detail {
+namespace {
+
+/// Among the totals, how many batches there were; no metric can have this name.
+constexpr std::string_view batches_name;
+
+}  // namespace
 
 struct EvaluationScope::Saved {
   explicit Saved(at::Device device) : random(device), no_grad(false) {}
@@ -61,16 +68,28 @@ void check_evaluator(const std::vector<std::string>& sets, const EvaluatorOption
 }
 
 void SetTotals::add(const StepOutput& output) {
-  ++batches_;
+  ++batches;
   const auto [samples, loss] = read_values(output);
-  if (samples > 0) totals_.add(loss, samples, output.metrics);
+  if (samples > 0) totals.add(loss, samples, output.metrics);
 }
 
-std::map<std::string, double> SetTotals::means(const std::string& set_name) {
-  if (batches_ == 0) throw message::empty_evaluation_set(set_name);
-  std::map<std::string, double> result = {{"loss", std::numeric_limits<double>::quiet_NaN()}};
-  for (auto& [name, mean] : totals_.means()) result[name] = mean;
-  return result;
+EvaluationResults results_over_ranks(std::map<std::string, SetTotals>& sets, Agreement& agreement) {
+  (void)agreement.meet({.phase = Phase::evaluation});
+  EvaluationResults results;
+  for (auto& [name, set] : sets) {
+    set.totals.add(batches_name, 0, set.batches);
+    MetricTotals all = over_ranks(std::move(set.totals), agreement);
+    auto& result = results[name] = {{"loss", std::numeric_limits<double>::quiet_NaN()}};
+    std::int64_t batches = 0;
+    for (const auto& entry : all.entries()) {
+      if (entry.name == batches_name) batches = entry.count;
+    }
+    if (batches == 0) agreement.together([&name = name] { throw message::empty_evaluation_set(name); });
+    for (auto& [metric, mean] : all.means()) {
+      if (metric != batches_name) result[metric] = mean;
+    }
+  }
+  return results;
 }
 
 }  // namespace lockstep::detail

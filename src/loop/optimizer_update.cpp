@@ -34,9 +34,7 @@ UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t sa
   if (samples_on_all_ranks == 0) return {.result = UpdateResult::skipped_empty};
 
   const c10::AutoGradMode no_grad(false);
-  auto& arena = optimizer.arena();
-  arena.close_window();
-  const auto& gradients = arena.gradients();
+  const auto& gradients = optimizer.arena().gradients();
   double divisor = static_cast<double>(samples_on_all_ranks) / static_cast<double>(window.loss_unit()) *
                    window.loss_scale();
 

@@ -32,7 +32,7 @@ struct UpdateOutcome {
 
 /// Divides the window's summed gradients by its samples on all ranks and its loss scale, measures their norm,
 /// refuses what is not finite, clips, steps the optimizer, moves the average, and tells the scaler. Nothing
-/// is changed when it throws; nothing but the scaler when it skips.
+/// is changed when it throws; nothing but the scaler when it skips. The arena's window is closed.
 ///
 /// A window in which no parameter got a gradient is an update that changes no parameter. `scaler`: null where
 /// losses are not scaled. Errors, naming the first parameters concerned: NonFiniteError `non-finite-gradient`

@@ -2,6 +2,8 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#include <ATen/Context.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 #include <torch/version.h>
@@ -10,7 +12,9 @@
 #include <map>
 
 #include "config/json.hpp"
+#include "base/rank_messages.hpp"
 #include "lockstep/base/messages.hpp"
+#include "lockstep/base/random.hpp"
 #include "lockstep/base/version.hpp"
 #include "lockstep/tensors/random_state.hpp"
 #include "tensors/copy_by_name.hpp"
@@ -22,6 +26,9 @@ using nlohmann::json;
 using Problems = std::vector<std::string>;
 
 constexpr std::string_view log_prefix = "log/";
+const std::string source_batch_name = "source_batch";
+/// Of ranks other than 0, by their number: rank 0's are the model's.
+const std::string buffer_prefix = "buffer/";
 
 void compare_tensors(const std::string& what, const NamedTensors& saved, const NamedTensors& own,
                      Problems& problems) {
@@ -55,8 +62,18 @@ json loss_scaler_settings(const AcceleratorOptions& options) {
 }
 
 /// Settings without which a run cannot be continued, and those that only cost exact bits.
-void compare_fingerprints(const json& saved, const json& own, Problems& problems, Problems& warnings) {
-  for (const auto* name : {"world_size", "precision", "loss_scaler", "gradient_accumulation_steps", "seed"}) {
+void compare_fingerprints(const json& saved, const json& own, Permission another_world_size, Problems& problems,
+                          Problems& warnings) {
+  if (saved.at("world_size") != own.at("world_size")) {
+    const auto before = saved.at("world_size").get<int>();
+    const auto now = own.at("world_size").get<int>();
+    if (another_world_size == Permission::allow && !own.at("own_batches").get<bool>()) {
+      warnings.push_back(message::warning_world_size(before, now));
+    } else {
+      problems.push_back(message::problem_world_size(before, now));
+    }
+  }
+  for (const auto* name : {"precision", "loss_scaler", "gradient_accumulation_steps", "seed", "own_batches"}) {
     if (saved.at(name) != own.at(name)) {
       problems.push_back(message::problem_setting(name, saved.at(name).dump(), own.at(name).dump()));
     }
@@ -121,6 +138,12 @@ void load_registered(const NamedTensors& saved, const json& names,
   }
 }
 
+void restore_buffers(const NamedTensors& rank, const TrainedModules& modules) {
+  for (const auto& [name, tensor] : rank) {
+    if (name.starts_with(buffer_prefix)) modules.buffers().at(std::stoul(name.substr(buffer_prefix.size()))).copy_(tensor);
+  }
+}
+
 }  // namespace
 
 std::optional<LossScaler> new_loss_scaler(const AcceleratorOptions& options) {
@@ -138,6 +161,7 @@ json fingerprint(const Live& live) {
           {"device", c10::DeviceTypeName(live.accelerator.device().type(), true)},
           {"world_size", live.accelerator.world_size()},
           {"precision", to_string(options.precision)},
+          {"own_batches", live.own_batches},
           {"flat_parameters", live.optimizer.arena().layout() == ParameterLayout::flat},
           {"loss_scaler", loss_scaler_settings(options)},
           {"gradient_accumulation_steps", options.gradient_accumulation_steps},
@@ -148,7 +172,9 @@ json fingerprint(const Live& live) {
             {"batch_size", or_null(source.batch_size)},
             {"seed", or_null(source.seed)},
             {"shuffle", or_null(source.shuffle)},
-            {"drop_last", or_null(source.drop_last)}}}};
+            {"drop_last", or_null(source.drop_last)},
+            {"even_batches", or_null(source.even_batches)},
+            {"split_batches", or_null(source.split_batches)}}}};
 }
 
 Checkpoint take_checkpoint(const Live& live, Progress& progress, const json& config, const json& metadata) {
@@ -158,6 +184,7 @@ Checkpoint take_checkpoint(const Live& live, Progress& progress, const json& con
       {"run_id", progress.run_id},
       {"save_index", progress.save_index},
       {"state", to_json(progress.state)},
+      {"source_batch", progress.source_batch},  // of rank 0, for ranks that are new on resume
       {"loss_unit", progress.loss_unit},
       {"evaluated", progress.evaluated},
       {"evaluation_pending", progress.pending},
@@ -174,7 +201,7 @@ Checkpoint take_checkpoint(const Live& live, Progress& progress, const json& con
                            : json(nullptr)},
       {"registered", json::array()},
       {"fingerprint", fingerprint(live)},
-      {"slice_layout", nullptr},  // one process sums nothing over ranks
+      {"slice_layout", live.slice_layout},
       {"config", config},
       {"metadata", metadata}};
   checkpoint.model = live.modules.model_state();
@@ -188,6 +215,13 @@ Checkpoint take_checkpoint(const Live& live, Progress& progress, const json& con
     }
   }
   checkpoint.rank = random_state(live.accelerator.device());
+  checkpoint.rank.emplace_back(source_batch_name, at::scalar_tensor(progress.source_batch, at::kLong));
+  if (!live.accelerator.is_main_process()) {
+    const auto& buffers = live.modules.buffers();
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      checkpoint.rank.emplace_back(buffer_prefix + std::to_string(i), buffers[i]);
+    }
+  }
   for (const auto& total : progress.log_totals.entries()) {
     // As doubles in a tensor, so that no value, NaN included, loses a bit.
     checkpoint.rank.emplace_back(std::string(log_prefix) + total.name,
@@ -197,7 +231,7 @@ Checkpoint take_checkpoint(const Live& live, Progress& progress, const json& con
 }
 
 Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, const std::string& path,
-                            const RateSchedule& given, bool keep_given,
+                            const RateSchedule& given, const RestoreOptions& options,
                             const std::function<void(const std::string&)>& warn) {
   try {
     const json& manifest = checkpoint.manifest;
@@ -208,6 +242,7 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
     progress.run_id = manifest.at("run_id").get<std::string>();
     progress.save_index = manifest.at("save_index").get<std::int64_t>();
     progress.state = read_json<TrainState>(manifest.at("state"), json::json_pointer("/state"));
+    progress.source_batch = manifest.at("source_batch").get<std::int64_t>();
     progress.loss_unit = manifest.at("loss_unit").get<std::int64_t>();
     progress.evaluated = manifest.at("evaluated").get<std::set<std::string>>();
     progress.pending = manifest.at("evaluation_pending").get<std::set<std::string>>();
@@ -220,6 +255,7 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
                                     scaler.at("growth_tracker").get<std::int64_t>());
     }
     for (const auto& [name, tensor] : checkpoint.rank) {
+      if (name == source_batch_name) progress.source_batch = tensor.item<std::int64_t>();
       if (!name.starts_with(log_prefix)) continue;
       progress.log_totals.add(std::string_view(name).substr(log_prefix.size()), tensor[0].item<double>(),
                               static_cast<std::int64_t>(tensor[1].item<double>()));
@@ -227,8 +263,15 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
 
     Problems misfits;
     Problems warnings;
-    progress.rates = restored(manifest.at("schedule"), given, keep_given, misfits, warnings);
-    compare_fingerprints(manifest.at("fingerprint"), fingerprint(live), misfits, warnings);
+    progress.rates = restored(manifest.at("schedule"), given, options.keep_schedule, misfits, warnings);
+    const json& saved_fingerprint = manifest.at("fingerprint");
+    const json own_fingerprint = fingerprint(live);
+    const bool same_world = saved_fingerprint.at("world_size") == own_fingerprint.at("world_size");
+    compare_fingerprints(saved_fingerprint, own_fingerprint, options.resume_world_size, misfits, warnings);
+    if (same_world && manifest.at("slice_layout") != live.slice_layout) {
+      warnings.push_back(message::warning_not_bit_exact("slice_layout", manifest.at("slice_layout").dump(),
+                                                        live.slice_layout.dump()));
+    }
     const NamedTensors model = live.modules.model_state();
     const NamedTensors objective = live.modules.objective_state();
     compare_tensors("model", checkpoint.model, model, misfits);
@@ -260,7 +303,13 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
                          ema.at("updates").get<std::int64_t>());
     }
     load_registered(checkpoint.registered, manifest.at("registered"), live.registered);
-    set_random_state(checkpoint.rank, live.accelerator.device());
+    if (!checkpoint.rank.empty()) {
+      set_random_state(checkpoint.rank, live.accelerator.device());
+      restore_buffers(checkpoint.rank, live.modules);
+    } else {
+      // A rank that the run did not have.
+      at::manual_seed(mix(live.accelerator.options().seed, live.accelerator.rank(), progress.state.batches));
+    }
     return progress;
   } catch (const json::exception& error) {
     throw message::damaged_checkpoint(path + "/manifest.json", error.what());

@@ -16,6 +16,7 @@
 #include "lockstep/optim/loss_scaler.hpp"
 #include "lockstep/optim/weight_average.hpp"
 #include "lockstep/loop/registered_state.hpp"
+#include "lockstep/loop/train_options.hpp"
 #include "lockstep/ranks/accelerator.hpp"
 #include "lockstep/tensors/metric_totals.hpp"
 #include "loop/rate_schedule.hpp"
@@ -29,6 +30,8 @@ struct Progress {
   std::string run_id;
   std::int64_t save_index = 0;  ///< checkpoints saved so far, over all processes of the run
   TrainState state;
+  /// Batches of the source's epoch that were taken: by all ranks together, or of this rank's own ones.
+  std::int64_t source_batch = 0;
   std::int64_t loss_unit = 0;       ///< see AccumulationWindow; 0: not known yet
   std::set<std::string> evaluated;  ///< sets that have been evaluated at this very state
   std::set<std::string> pending;    ///< sets that were due and left out because of a stop
@@ -46,6 +49,13 @@ struct Live {
   const Accelerator& accelerator;
   SourceFacts source;  ///< with the batches of an epoch after limit_train_batches
   const std::vector<RegisteredState>& registered;
+  nlohmann::json slice_layout;  ///< see SharedRun
+  bool own_batches;             ///< see TrainerOptions
+};
+
+struct RestoreOptions {
+  bool keep_schedule = false;  ///< the given one, not the saved one
+  Permission resume_world_size = Permission::refuse;
 };
 
 /// What a run of these options begins with; nothing in precisions that do not scale the loss.
@@ -59,9 +69,9 @@ Checkpoint take_checkpoint(const Live& live, Progress& progress, const nlohmann:
 
 /// Puts a checkpoint into the live objects. All of it is compared first: on a misfit nothing is changed and one
 /// CheckpointError `checkpoint-does-not-fit` lists every difference. Differences that only cost bit-exactness go to
-/// `warn`. The saved schedule wins over the `given` one, which is said, unless `keep_given`. `path` is for messages.
+/// `warn`. The saved schedule wins over the `given` one, which is said, unless told to keep that. `path` is for messages.
 Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, const std::string& path,
-                            const RateSchedule& given, bool keep_given,
+                            const RateSchedule& given, const RestoreOptions& options,
                             const std::function<void(const std::string&)>& warn);
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 
 #include "config/json.hpp"
 #include "lockstep/base/messages.hpp"
+#include "lockstep/base/random.hpp"
 #include "lockstep/optim/parameter_groups.hpp"
 #include "lockstep/tensors/random_state.hpp"
 #include "loop/checkpoint_keeper.hpp"
@@ -22,9 +23,11 @@
 #include "loop/optimizer_update.hpp"
 #include "loop/rate_schedule.hpp"
 #include "loop/settings_check.hpp"
+#include "loop/shared_run.hpp"
 #include "loop/snapshot.hpp"
 #include "loop/trained_modules.hpp"
 #include "tensors/copy_by_name.hpp"
+#include "tensors/safetensors_format.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -58,7 +61,9 @@ struct TrainerCore::Impl {
       : parts(std::move(given)),
         modules(parts.model, parts.objective.get(), parts.accelerator.placement()),
         optimizer(parts.optimizer, modules.parameters(),
-                  parts.flat_parameters ? ParameterLayout::flat : ParameterLayout::separate) {
+                  parts.flat_parameters ? ParameterLayout::flat : ParameterLayout::separate),
+        shared(parts.accelerator, optimizer.arena(), modules),
+        agreement(parts.accelerator.agreement()) {
     if ((parts.average_buffers || parts.ema_warmup) && !parts.ema_decay) {
       const auto* setting = parts.average_buffers ? "average_buffers" : "ema_warmup";
       throw message::invalid_settings({message::problem_without_ema(setting)});
@@ -84,16 +89,20 @@ struct TrainerCore::Impl {
   Live live() {
     SourceFacts source = parts.source;
     source.batches = limited(config.limit_train_batches, source.batches);
-    return {modules, optimizer, average ? &*average : nullptr, parts.accelerator, source, registered};
+    return {modules, optimizer, average ? &*average : nullptr, parts.accelerator, source, registered,
+            shared.slice_layout(), parts.own_batches};
   }
   TrainState& state() { return progress.state; }
   bool evaluates() const { return parts.evaluation && config.evaluate_every; }
   bool only_evaluates() const { return config.epochs == 0; }
+  bool is_main() const { return parts.accelerator.is_main_process(); }
+  /// On all ranks alike, while the folder is open on the main one alone.
+  bool saves() const { return !checkpoint_dir.empty() && !only_evaluates(); }
 
   // ---- talking ----
 
   void warn(const std::string& text) {
-    if (!parts.accelerator.is_main_process()) return;
+    if (!is_main()) return;
     if (parts.logger) {
       parts.logger->warn(text);
     } else {
@@ -102,7 +111,7 @@ struct TrainerCore::Impl {
   }
 
   void log(const std::string& event, Values values, std::string text, std::vector<Histogram> histograms = {}) {
-    if (!parts.logger) return;
+    if (!parts.logger || !is_main()) return;
     const auto& s = progress.state;
     parts.logger->log({.event = event,
                        .step = s.step,
@@ -146,7 +155,8 @@ struct TrainerCore::Impl {
 
   void resume(const LatestCheckpoint& found, const TrainOptions& options) {
     progress = restore_checkpoint(live(), found.checkpoint, found.directory.string(), progress.rates,
-                                  options.keep_schedule || torch_schedule,
+                                  {.keep_schedule = options.keep_schedule || torch_schedule,
+                                   .resume_world_size = options.resume_world_size},
                                   [this](const std::string& text) { warn(text); });
     if (!parts.source.exact_resume && progress.state.next_batch > 0) warn(message::warning_source_reread());
     checkpoints.saved_before(position(), found.directory);
@@ -200,25 +210,51 @@ struct TrainerCore::Impl {
     return here;
   }
 
-  /// Saves this state unless it is saved already, and gives it its names.
+  /// Saves this state unless it is saved already, and gives it its names. When it returns, all ranks know that it is on
+  /// the disk.
   void save(const CheckpointNames& names) {
-    if (!checkpoints.is_open()) return;
+    if (!saves()) return;
     const Position here = position();
-    if (!checkpoints.is_saved(here)) {
-      ++progress.save_index;
+    bool needed = false;
+    agreement.locally([&] { needed = is_main() && !checkpoints.is_saved(here); });
+    if (agreement.meet({.phase = Phase::checkpoint, .save = needed}).front().save) {
+      if (config.check_ranks_every) shared.compare_weights(state().step);
+      write(here);
+    }
+    agreement.locally([&] {
+      if (is_main()) checkpoints.name(names, config.keep_checkpoints, progress.run_id);
+    });
+    if (!agreement.alone()) (void)agreement.meet({.phase = Phase::checkpoint});
+  }
+
+  void write(const Position& here) {
+    ++progress.save_index;
+    Checkpoint checkpoint;
+    agreement.locally([&] {
       const TrainState full = std::exchange(progress.state, here.state);
-      const Checkpoint checkpoint = take_checkpoint(live(), progress, resolved_config(), metadata);
+      checkpoint = take_checkpoint(live(), progress, resolved_config(), metadata);
       progress.state = full;
+    });
+    if (!agreement.alone()) {
+      // One rank writes all files, so that a checkpoint is complete or absent however many ranks there are.
+      std::string mine;
+      agreement.locally([&] {
+        if (!is_main()) mine = safetensors_bytes({checkpoint.rank});
+      });
+      checkpoint.other_ranks = agreement.exchange(mine);
+      checkpoint.other_ranks.erase(checkpoint.other_ranks.begin());
+    }
+    agreement.locally([&] {
+      if (!is_main()) return;
       const auto& directory = checkpoints.save(here, checkpoint);
       lap(Activity::checkpoint);
       log("checkpoint", {}, directory.string());
-    }
-    checkpoints.name(names, config.keep_checkpoints, progress.run_id);
+    });
   }
 
   /// A window failed, and everything is as it was before it: nothing of the run need be lost.
   void save_before_failure() noexcept {
-    if (!checkpoints.is_open()) return;
+    if (!saves()) return;
     try {
       set_random_state(random_before_window, parts.accelerator.device());
       save({});
@@ -253,12 +289,15 @@ struct TrainerCore::Impl {
                                     .objective = modules.objective()};
     Values values;
     {
-      const auto swap = average ? use_weights(Weights::ema) : nullptr;
+      const auto weights = use_weights(average ? Weights::ema : Weights::raw);
       append(values, "", parts.evaluation->run(request));
     }
-    if (config.evaluate_raw) append(values, raw_prefix, parts.evaluation->run(request));
+    if (config.evaluate_raw) {
+      const auto weights = use_weights(Weights::raw);
+      append(values, raw_prefix, parts.evaluation->run(request));
+    }
     lap(Activity::evaluate);
-    log("evaluate", values, {});
+    agreement.locally([&] { log("evaluate", values, {}); });
     return values;
   }
 
@@ -279,7 +318,7 @@ struct TrainerCore::Impl {
     if (average && !is_raw(config.monitor->metric())) tensors = average->over(std::move(tensors));
     best.keep(tensors);
     for (auto& value : values) value.first = "best/" + value.first;
-    log("best", std::move(values), {});
+    agreement.locally([&] { log("best", std::move(values), {}); });
   }
 
   Verdict evaluate_now(const Names& sets) {
@@ -303,22 +342,29 @@ struct TrainerCore::Impl {
     test_results = test.run({.sets = test.sets, .objective = modules.objective()});
     Values values;
     append(values, "", *test_results);
-    log("test", std::move(values), {});
+    agreement.locally([&] { log("test", std::move(values), {}); });
   }
 
+  /// With rank 0's buffers on every rank.
   std::shared_ptr<void> use_weights(Weights which) {
+    std::shared_ptr<void> swap;
     switch (which) {
       case Weights::raw:
         break;
       case Weights::ema:
         if (!average) throw message::no_averaged_weights();
         optimizer.tie();
-        return std::make_shared<WeightAverage::Swap>(*average);
+        swap = std::make_shared<WeightAverage::Swap>(*average);
+        break;
       case Weights::best:
         if (best.empty()) throw message::no_best_weights();
-        return std::make_shared<ValueSwap>(best.tensors(), whole_state());
+        swap = std::make_shared<ValueSwap>(best.tensors(), whole_state());
+        break;
     }
-    return nullptr;
+    if (shared.alone()) return swap;
+    // Destroyed in the reverse order.
+    return std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(std::move(swap),
+                                                                                     shared.buffers_of_main());
   }
 
   /// Everything that the best weights cover.
@@ -341,7 +387,7 @@ struct TrainerCore::Impl {
 
   /// Of what the optimizer trains.
   void log_histograms() {
-    if (!parts.logger) return;
+    if (!parts.logger || !is_main()) return;
     std::vector<Histogram> histograms;
     for (const auto& member : optimizer.arena().members()) {
       const auto& [name, parameter] = std::tie(member.name, member.parameter);
@@ -352,9 +398,11 @@ struct TrainerCore::Impl {
   }
 
   void log_training(double gradient_norm, double loss_scale) {
-    if (!parts.logger) return progress.log_totals.clear();
+    if (!some_rank_logs) return progress.log_totals.clear();
+    MetricTotals totals = over_ranks(std::exchange(progress.log_totals, {}), agreement);
+    if (!parts.logger || !is_main()) return;
     Values values;
-    for (auto& [name, mean] : progress.log_totals.means()) values.emplace_back("train/" + name, mean);
+    for (auto& [name, mean] : totals.means()) values.emplace_back("train/" + name, mean);
     const auto& groups = optimizer.group_names();
     for (std::size_t i = 0; i < groups.size(); ++i) {
       values.emplace_back(groups.size() == 1 ? "lr" : "lr/" + groups[i], optimizer.rate(i));
@@ -362,8 +410,7 @@ struct TrainerCore::Impl {
     values.emplace_back("grad_norm", gradient_norm);
     if (progress.loss_scaler) values.emplace_back("loss_scale", loss_scale);
     for (auto& value : meter.take(progress.state.step, progress.state.samples)) values.push_back(std::move(value));
-    log("train", std::move(values), {});
-    progress.log_totals.clear();
+    agreement.locally([&] { log("train", std::move(values), {}); });
   }
 
   /// Why the run is over, or `none`.
@@ -379,19 +426,70 @@ struct TrainerCore::Impl {
     return EndReason::none;
   }
 
-  Vote meet(Phase phase, std::int64_t samples) {
-    const auto asked = stop ? stop->reason() : std::nullopt;
-    const Vote agreed =
-        parts.accelerator.collectives()
-            .vote({.phase = phase, .stop = asked.has_value(), .samples = samples})
-            .front();
-    if (agreed.stop) stop_reason = asked.value_or("another rank was asked to stop");
-    return agreed;
+  std::optional<std::string> asked_to_stop() const { return stop ? stop->reason() : std::nullopt; }
+
+  /// Some rank was asked to stop: all give the same reason.
+  void stop_together(const std::optional<std::string>& asked) {
+    for (auto& reason : agreement.exchange(asked.value_or(""))) {
+      if (stop_reason || reason.empty()) continue;
+      stop_reason = std::move(reason);
+    }
+  }
+
+  // ---- ranks ----
+
+  /// Batches of the source that all ranks together take for one microbatch of each.
+  std::int64_t batches_per_round() const {
+    return lockstep::batches_per_round(parts.source, parts.own_batches ? 1 : parts.accelerator.world_size());
+  }
+
+  /// What all ranks must have in common.
+  json description() {
+    json own = fingerprint(live());
+    json config = resolved_config();
+    // The program's own settings may be of a rank.
+    config.erase("settings");
+    // These differ between machines that train together well.
+    for (const auto* name : {"cpu_capability", "threads"}) own.erase(name);
+    if (parts.own_batches) own.erase("data");
+    return {{"run", std::move(own)},
+            {"config", std::move(config)},
+            {"tensors", shared.describe_tensors()},
+            {"saves", saves()},
+            {"resumes", resumes}};
+  }
+
+  /// Reads the folder that rank 0 found, so that all ranks go on from the same state even if a folder looks different to
+  /// them.
+  std::optional<LatestCheckpoint> find_checkpoint(const TrainOptions& options) {
+    std::optional<LatestCheckpoint> found;
+    agreement.locally([&] {
+      if (!is_main()) return;
+      found = CheckpointKeeper::find(options, 0, [this](const std::string& text) { warn(text); });
+    });
+    if (agreement.alone() || !options.resume_from) return found;
+    (void)agreement.meet({.phase = Phase::start});
+    const auto directory = agreement.exchange(found ? found->directory.string() : "").front();
+    agreement.locally([&] {
+      if (is_main() || directory.empty()) return;
+      found = LatestCheckpoint{directory, read_checkpoint(directory, parts.accelerator.rank())};
+    });
+    (void)agreement.meet({.phase = Phase::start});
+    return found;
+  }
+
+  /// The weights that rank 0 starts from, and random numbers of this rank's own from here on.
+  void share_beginnings() {
+    shared.broadcast_weights();
+    const auto rank = parts.accelerator.rank();
+    if (rank > 0) at::manual_seed(mix(parts.accelerator.options().seed, rank, 0));
   }
 
   Parts parts;
   TrainedModules modules;
   OptimizerAdapter optimizer;
+  SharedRun shared;
+  Agreement& agreement;
   std::optional<WeightAverage> average;
   std::vector<RegisteredState> registered;
   std::vector<at::Tensor> idle_parameters;  // not the optimizer's
@@ -411,8 +509,12 @@ struct TrainerCore::Impl {
   StopRequest* stop = nullptr;
   PerformanceMeter meter;
   CheckpointKeeper checkpoints;
+  std::filesystem::path checkpoint_dir;
   std::optional<std::string> stop_reason;
-  bool resumed = false;
+  bool resumes = false;         // it was asked to go on from a checkpoint
+  bool resumed = false;         // there was one
+  bool some_rank_logs = false;
+  bool began = false;           // in an earlier call, or from a checkpoint
   std::optional<AccumulationWindow> window;
 };
 
@@ -424,7 +526,7 @@ const TrainState& TrainerCore::state() const { return impl_->progress.state; }
 std::int64_t TrainerCore::updates_per_epoch(const std::optional<BatchLimit>& limit) const {
   const auto batches = limited(limit, impl_->parts.source.batches);
   if (!batches) throw message::unknown_length();
-  const auto size = impl_->parts.accelerator.options().gradient_accumulation_steps;
+  const auto size = impl_->parts.accelerator.options().gradient_accumulation_steps * impl_->batches_per_round();
   return (*batches + size - 1) / size;
 }
 
@@ -508,39 +610,57 @@ void TrainerCore::register_state(RegisteredState object) {
 
 void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) {
   auto& run = *impl_;
-  if (const auto found = problems(config, options, run.facts()); !found.empty())
-    throw message::invalid_settings(found);
+  auto& agreement = run.agreement;
+  agreement.begin();
+  agreement.locally([&] {
+    if (const auto found = problems(config, options, run.facts()); !found.empty())
+      throw message::invalid_settings(found);
+  });
   run.config = config;
   run.metadata = options.metadata;
-  run.settings = options.settings.empty() ? json(nullptr) : json::parse(options.settings);
   run.stop = options.stop;
   run.stop_reason = {};
+  run.checkpoint_dir = options.checkpoint_dir;
+  run.resumes = options.resume_from.has_value();
   run.resumed = false;
   run.test_results = {};
   run.state().end = EndReason::none;
   run.state().stop_reason = {};
-  if (run.last) {
-    copy_by_name(run.last->tensors(), run.whole_state());
-    run.last = {};
+  agreement.locally([&] {
+    run.settings = options.settings.empty() ? json(nullptr) : json::parse(options.settings);
+    if (run.last) {
+      copy_by_name(run.last->tensors(), run.whole_state());
+      run.last = {};
+    }
+    if (run.saves() && run.is_main()) run.checkpoints.open(options.checkpoint_dir);
+  });
+  if (!agreement.alone()) {
+    (void)agreement.meet({.phase = Phase::start});
+    run.shared.compare(run.description());
   }
+  run.some_rank_logs = false;
+  for (const auto& logs : agreement.exchange(run.parts.logger ? "logs" : "")) run.some_rank_logs |= !logs.empty();
 
-  if (!options.checkpoint_dir.empty() && run.parts.accelerator.is_main_process() && !run.only_evaluates()) {
-    run.checkpoints.open(options.checkpoint_dir);
-  }
-  const auto found = CheckpointKeeper::find(options, run.parts.accelerator.rank(),
-                                            [&run](const std::string& text) { run.warn(text); });
-  if (run.checkpoints.is_open()) {
-    const auto run_id = found ? found->checkpoint.manifest.at("run_id").get<std::string>() : run.progress.run_id;
-    const auto state = found ? read_json<TrainState>(found->checkpoint.manifest.at("state")) : run.state();
-    CheckpointKeeper::refuse_foreign(options, run_id, state);
-  }
-  if (found) run.resume(*found, options);
-  run.optimizer.tie();
-  run.forget_best_of_another_monitor();
+  const auto found = run.find_checkpoint(options);
+  agreement.locally([&] {
+    if (run.checkpoints.is_open()) {
+      const auto run_id =
+          found ? found->checkpoint.manifest.at("run_id").get<std::string>() : run.progress.run_id;
+      const auto state = found ? read_json<TrainState>(found->checkpoint.manifest.at("state")) : run.state();
+      CheckpointKeeper::refuse_foreign(options, run_id, state);
+    }
+    if (found) run.resume(*found, options);
+    run.optimizer.tie();
+    run.forget_best_of_another_monitor();
+  });
+  const auto asked = run.asked_to_stop();
+  const auto votes = agreement.meet({.phase = Phase::start, .stop = asked.has_value()});
+  if (std::any_of(votes.begin(), votes.end(), [](const Vote& vote) { return vote.stop; })) run.stop_together(asked);
+  if (!std::exchange(run.began, true) && !found) run.share_beginnings();
   run.modules.train();
-  run.meet(Phase::window, 0);
 
-  if (run.parts.logger) {
+  agreement.locally([&] {
+    if (!run.parts.logger) return;
     const bool known = run.parts.source.batches || config.max_steps;
     run.parts.logger->begin(
         {.plan = {.first_step = run.state().step, .planned_steps = known ? planned_steps(config) : 0},
@@ -549,10 +669,12 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
          .versions = {{"torch", TORCH_VERSION}},
          .seed = run.parts.accelerator.options().seed});
     run.log(run.state().batches > 0 || run.resumed ? "resume" : "start", {}, {});
-  }
+  });
   run.meter.start(run.state().step, run.state().samples);
   if (run.only_evaluates()) return;
-  if (run.reason() == EndReason::none && run.checkpoints.is_open()) run.checkpoints.remove_final();
+  agreement.locally([&] {
+    if (run.reason() == EndReason::none && run.checkpoints.is_open()) run.checkpoints.remove_final();
+  });
   Names due = run.progress.pending;
   if (config.evaluate_first && run.state().batches == 0) due = run.all_sets();
   std::erase_if(due, [all = run.all_sets(), &run](const auto& set) {
@@ -563,8 +685,8 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
 
 void TrainerCore::lap(Activity activity) { impl_->lap(activity); }
 
-void TrainerCore::microbatch_done() {
-  impl_->optimizer.arena().after_backward();
+void TrainerCore::add(const StepOutput& output, bool last) {
+  impl_->shared.add(*impl_->window, output, last);
   impl_->lap(Activity::step);
 }
 
@@ -574,73 +696,106 @@ std::optional<std::int64_t> TrainerCore::epoch_limit() const {
   return limited(impl_->config.limit_train_batches, impl_->parts.source.batches);
 }
 
+Shard TrainerCore::shard() const {
+  const auto& run = *impl_;
+  if (run.parts.own_batches) return {};
+  return {.rank = run.parts.accelerator.rank(), .ranks = run.parts.accelerator.world_size()};
+}
+
+std::int64_t TrainerCore::first_batch() const { return impl_->progress.source_batch; }
+
 AccumulationWindow& TrainerCore::open_window() {
   auto& run = *impl_;
   const c10::AutoGradMode no_grad(false);
   run.optimizer.arena().open_window();
   for (const auto& parameter : run.idle_parameters) parameter.mutable_grad().reset();
   if (!run.buffers_before_window.empty()) at::_foreach_copy_(run.buffers_before_window, run.modules.buffers());
-  if (run.checkpoints.is_open()) run.random_before_window = random_state(run.parts.accelerator.device());
-  return run.window.emplace(
+  if (run.saves()) run.random_before_window = random_state(run.parts.accelerator.device());
+  auto& window = run.window.emplace(
       run.parts.accelerator.options().gradient_accumulation_steps, run.progress.loss_unit,
       WindowPosition{.update = run.state().step + 1, .rank = run.parts.accelerator.rank()},
       run.progress.loss_scaler ? run.progress.loss_scaler->scale() : 1.0);
+  run.shared.open_window(window);
+  return window;
 }
 
-void TrainerCore::close_window(bool epoch_ended) {
+bool TrainerCore::close_window(bool more_data) {
   auto& run = *impl_;
+  auto& agreement = run.agreement;
   auto& progress = run.progress;
   auto& state = run.state();
-  const Vote agreed = run.meet(Phase::window, run.window->samples());
+  const auto asked = run.asked_to_stop();
+  const AgreedWindow agreed = run.shared.close_window(*run.window, asked.has_value(), more_data);
+  if (agreed.stop) run.stop_together(asked);
+  if (agreed.microbatches == 0) agreement.together([&] { no_data(); });
+  const bool epoch_ended = !agreed.more_data;
 
   if (!run.torch_schedule) run.optimizer.set_rates(progress.rates.factor(state));
-  const UpdateOutcome outcome =
-      optimizer_update(*run.window, agreed.samples, run.optimizer, run.average ? &*run.average : nullptr,
-                       {.max_norm = run.config.max_grad_norm,
-                        .max_value = run.config.max_grad_value,
-                        .keep_gradients = run.config.log_histograms_every.has_value()},
-                       progress.loss_scaler ? &*progress.loss_scaler : nullptr);
+  UpdateOutcome outcome;
+  try {
+    outcome = optimizer_update(*run.window, agreed.samples, run.optimizer, run.average ? &*run.average : nullptr,
+                               {.max_norm = run.config.max_grad_norm,
+                                .max_value = run.config.max_grad_value,
+                                .keep_gradients = run.config.log_histograms_every.has_value()},
+                               progress.loss_scaler ? &*progress.loss_scaler : nullptr);
+  } catch (const NonFiniteError&) {
+    // The gradients are the same on all ranks.
+    agreement.together([] { throw; });
+  } catch (...) {
+    if (agreement.alone()) throw;
+    agreement.fail(std::current_exception());
+  }
   const bool updated = outcome.result == UpdateResult::applied;
   if (!updated) run.put_buffers_back();
 
   progress.loss_unit = run.window->loss_unit();
   progress.log_totals.merge(run.window->totals());
   progress.evaluated.clear();
-  state.batches += run.window->microbatches();
-  state.next_batch += run.window->microbatches();
+  state.batches += agreed.microbatches;
+  state.next_batch += agreed.microbatches;
+  progress.source_batch +=
+      run.parts.own_batches ? run.window->microbatches() : agreed.microbatches * run.batches_per_round();
   state.samples += agreed.samples;
   if (updated) ++state.step;
   if (epoch_ended) {
     ++state.epoch;
     state.next_batch = 0;
+    progress.source_batch = 0;
   }
   const double loss_scale = run.window->loss_scale();
   run.window.reset();
 
-  if (outcome.result == UpdateResult::skipped_empty) run.log("skip", {}, "the window held no samples");
-  if (outcome.result == UpdateResult::skipped_overflow) {
-    run.log("skip", {{"loss_scale", loss_scale}},
-            message::overflow_skipped(loss_scale, progress.loss_scaler->scale()));
-  }
+  agreement.locally([&] {
+    if (outcome.result == UpdateResult::skipped_empty) run.log("skip", {}, "the window held no samples");
+    if (outcome.result == UpdateResult::skipped_overflow) {
+      run.log("skip", {{"loss_scale", loss_scale}},
+              message::overflow_skipped(loss_scale, progress.loss_scaler->scale()));
+    }
+  });
   run.lap(Activity::update);
   if (updated && state.step % run.config.log_every == 0) run.log_training(outcome.gradient_norm, loss_scale);
-  if (updated && run.parts.logger) run.parts.logger->progress(state.step);
-  if (run.torch_schedule) run.torch_schedule->after_window(state, updated, epoch_ended);
+  agreement.locally([&] {
+    if (updated && run.parts.logger) run.parts.logger->progress(state.step);
+    if (run.torch_schedule) run.torch_schedule->after_window(state, updated, epoch_ended);
+  });
 
   const auto due = [&](const std::optional<Interval>& interval) {
     return interval && interval->due(state.step, updated, state.epoch, epoch_ended);
   };
-  if (due(run.config.log_histograms_every)) run.log_histograms();
+  if (due(run.config.check_ranks_every)) run.shared.compare_weights(state.step);
+  if (due(run.config.log_histograms_every)) agreement.locally([&] { run.log_histograms(); });
   Names sets = run.due_sets(updated, epoch_ended);
   switch (run.reason()) {
     case EndReason::none:
-      return run.evaluate_and_save(sets, due(run.config.checkpoint_every));
+      run.evaluate_and_save(sets, due(run.config.checkpoint_every));
+      break;
     case EndReason::stop_request:
       progress.pending = std::move(sets);
-      return;
+      break;
     default:
-      return;  // finish() evaluates and saves
+      break;  // finish() evaluates and saves
   }
+  return !epoch_ended;
 }
 
 void TrainerCore::no_data() const {
@@ -666,18 +821,24 @@ TrainState TrainerCore::finish() {
     copy_by_name(run.best.tensors(), run.whole_state());
   }
   run.state().stop_reason = run.stop_reason;
-  run.log(stopped ? "stop" : "end", {}, stopped ? *run.stop_reason : to_string(run.state().end));
-  if (run.parts.logger) run.parts.logger->end();
+  run.agreement.locally([&] {
+    run.log(stopped ? "stop" : "end", {}, stopped ? *run.stop_reason : to_string(run.state().end));
+    if (run.parts.logger) run.parts.logger->end();
+  });
+  if (!run.agreement.alone()) (void)run.agreement.meet({.phase = Phase::run_end});
   run.checkpoints.close();
   return run.state();
 }
 
 void TrainerCore::fail() noexcept {
   auto& run = *impl_;
+  // Whatever is thrown alone is thrown in a window: everywhere else it waits for a vote.
+  if (!run.agreement.alone() && !run.agreement.settled()) run.shared.fail_window(std::current_exception(), run.progress.loss_unit);
   if (run.window) {
     run.put_buffers_back();
     run.window.reset();
-    run.save_before_failure();
+    run.shared.drop_sums();
+    if (run.parts.accelerator.collectives().usable()) run.save_before_failure();
   }
   run.checkpoints.close();
   if (!run.parts.logger) return;

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -266,8 +267,7 @@ void ParameterArena::after_backward() {
   for (std::size_t i = 0; i < places_.size(); ++i) {
     auto& place = places_[i];
     // Identity before version: where the gradient was replaced, the version of the one here says nothing.
-    const auto* gradient = members_[i].parameter.unsafeGetTensorImpl()->grad().unsafeGetTensorImpl();
-    if (gradient != place.gradient.unsafeGetTensorImpl()) {
+    if (!gradient_lies(i)) {
       take_gradient(i);
     } else if (place.seen != place.opened_at && version_of(place.gradient) - place.seen > 1) {
       // A backward pass adds once. What else wrote to it has zeroed it, most likely.
@@ -316,6 +316,24 @@ void ParameterArena::close_window() {
     }
     all_touched_ = all_touched_ && member.touched;
   }
+}
+
+void ParameterArena::touch(const std::vector<bool>& members) {
+  const c10::AutoGradMode no_grad(false);
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (!members[i] || members_[i].touched) continue;
+    members_[i].touched = true;
+    if (layout_ == ParameterLayout::separate) {
+      members_[i].parameter.mutable_grad() = at::zeros_like(members_[i].parameter);
+    }
+  }
+  if (layout_ == ParameterLayout::separate) return close_window();
+  all_touched_ = std::all_of(members_.begin(), members_.end(), [](const auto& member) { return member.touched; });
+}
+
+bool ParameterArena::gradient_lies(std::size_t member) const {
+  return members_[member].parameter.unsafeGetTensorImpl()->grad().unsafeGetTensorImpl() ==
+         places_[member].gradient.unsafeGetTensorImpl();
 }
 
 ParameterArena::HideUntouched::HideUntouched(ParameterArena& arena) : arena_(arena) {

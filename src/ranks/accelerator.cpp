@@ -116,6 +116,7 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(option
                                        .check_order = options_.check_collectives,
                                        .device = *options_.device});
   }
+  agreement_ = std::make_shared<Agreement>(collectives_);
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <bit>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
@@ -272,18 +273,38 @@ void check_layout(std::vector<Entry>& entries, std::uint64_t data_size) {
 
 }  // namespace
 
-FileDigest write_safetensors(const std::filesystem::path& path, const SafetensorsFile& file) {
+namespace {
+
+/// Hands the file to `write(data, size)`, piece by piece.
+template <class Write>
+void encode(const SafetensorsFile& file, Write write) {
   const std::string header = make_header(file);
   const std::uint64_t length = header.size();
-  OutputFile output(path);
-  output.write(&length, length_size);
-  output.write(header.data(), header.size());
+  write(&length, length_size);
+  write(header.data(), header.size());
   for (const auto& [name, tensor] : file.tensors) {
     const at::Tensor values = tensor.detach().cpu().resolve_neg().contiguous();
-    output.write(values.const_data_ptr(), values.nbytes());
+    write(values.const_data_ptr(), values.nbytes());
   }
-  output.finish();
-  return {output.size(), output.crc32c()};
+}
+
+}  // namespace
+
+FileDigest write_safetensors(const std::filesystem::path& path, const SafetensorsFile& file) {
+  std::optional<OutputFile> output;
+  encode(file, [&](const void* data, std::size_t size) {
+    // A file that cannot be stored is refused before it is made.
+    if (!output) output.emplace(path);
+    output->write(data, size);
+  });
+  output->finish();
+  return {output->size(), output->crc32c()};
+}
+
+std::string safetensors_bytes(const SafetensorsFile& file) {
+  std::string bytes;
+  encode(file, [&](const void* data, std::size_t size) { bytes.append(static_cast<const char*>(data), size); });
+  return bytes;
 }
 
 void verify_digest(const InputFile& file, const FileDigest& expected) {

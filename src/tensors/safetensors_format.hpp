@@ -9,6 +9,9 @@
 
 namespace lockstep {
 
+/// What write_safetensors() would write.
+[[nodiscard]] std::string safetensors_bytes(const SafetensorsFile& file);
+
 /// What is wrong inside a file, as a clause without the file's name.
 class FileDamage : public std::runtime_error {
   using std::runtime_error::runtime_error;

@@ -68,6 +68,7 @@ std::vector<double> time_update_part(const std::string& of, const std::string& w
     }
     const double update = seconds_of([&] {
       optimizer.arena().after_backward();
+      optimizer.arena().close_window();
       ls::optimizer_update(window, 1, optimizer, average ? &*average : nullptr, {.max_norm = max_grad_norm});
       optimizer.arena().open_window();
     });

@@ -25,6 +25,8 @@ struct TrainConfig {
   /// Log how weights and their gradients are distributed (`weights/<name>`, `gradients/<name>`; the gradient as the
   /// optimizer got it), at updates or ends of epochs. Reads all of them to the host. Unset: never.
   std::optional<Interval> log_histograms_every = {};
+  /// Compare the weights of all ranks, bit for bit; also at each checkpoint then.
+  std::optional<Interval> check_ranks_every = {};
   /// Unset: no evaluation at all. Sets with an interval of their own (EvaluatorOptions::every) follow that.
   std::optional<Interval> evaluate_every = Interval{.every = 1, .unit = Interval::Unit::epoch};
   /// Evaluate once before the run's first update too; the monitor judges it like any other.

@@ -13,9 +13,9 @@ enum class EndReason { none, epochs, max_steps, early_stop, stop_request };
 /// Progress through the data and successful updates, counted apart. Written by the Trainer alone.
 struct TrainState {
   std::int64_t epoch = 0;       ///< completed epochs
-  std::int64_t next_batch = 0;  ///< index of the next microbatch inside the current epoch, on this rank
+  std::int64_t next_batch = 0;  ///< index of the next microbatch inside the current epoch, on each rank
   std::int64_t step = 0;        ///< successful updates
-  std::int64_t batches = 0;     ///< microbatches consumed on this rank, those of skipped windows included
+  std::int64_t batches = 0;     ///< microbatches consumed on each rank, those of skipped windows included
   std::int64_t samples = 0;     ///< samples consumed on all ranks, as counted by num_samples
   std::optional<double> best_metric = {};
   std::optional<std::int64_t> best_step = {};

@@ -34,7 +34,12 @@ class AccumulationWindow {
   /// NonFiniteError `non-finite-loss`. Waits for the device, once: loss and num_samples are read.
   void add(const StepOutput& output);
 
+  /// The unit that all ranks use. Whoever calls this has rescaled the gradients to it.
+  void agree_on(std::int64_t loss_unit) { loss_unit_ = loss_unit; }
+
   [[nodiscard]] bool full() const { return microbatches_ >= size_; }
+  /// The next microbatch fills it.
+  [[nodiscard]] bool last() const { return microbatches_ + 1 >= size_; }
   [[nodiscard]] std::int64_t microbatches() const { return microbatches_; }
   [[nodiscard]] std::int64_t samples() const { return samples_; }
   [[nodiscard]] std::int64_t loss_unit() const { return loss_unit_; }

@@ -50,17 +50,16 @@ class [[nodiscard]] EvaluationScope {
   std::unique_ptr<Saved> saved_;
 };
 
-/// Sums over one set.
-class SetTotals {
- public:
+/// Sums over one set, of this rank.
+struct SetTotals {
   void add(const StepOutput& output);
-  /// Errors: DataError `empty-evaluation-set`.
-  std::map<std::string, double> means(const std::string& set_name);
 
- private:
-  std::int64_t batches_ = 0;
-  MetricTotals totals_;
+  std::int64_t batches = 0;
+  MetricTotals totals;
 };
+
+/// The means over all ranks. Errors: DataError `empty-evaluation-set`, and those of Agreement::meet().
+EvaluationResults results_over_ranks(std::map<std::string, SetTotals>& sets, Agreement& agreement);
 
 /// Errors: ConfigError `invalid-settings`.
 void check_evaluator(const std::vector<std::string>& sets, const EvaluatorOptions& options);
@@ -116,16 +115,19 @@ class Evaluator : public ModelEvaluator<typename detail::StepSignature<Step>::Mo
 
   EvaluationResults evaluate(Model& model, const EvaluationRequest& request) override {
     if constexpr (check_step<Step, Model, Batch>()) {
-      const detail::EvaluationScope scope(model, request.objective, accelerator_.device());
-      EvaluationResults results;
-      for (const auto& name : request.sets) {
-        detail::SetTotals totals;
-        sets_.at(name).for_each(request.limit_batches, [&](const Batch& batch) {
-          totals.add(detail::call_step(step_, model, batch, accelerator_));
-        });
-        results[name] = totals.means(name);
-      }
-      return results;
+      std::map<std::string, detail::SetTotals> totals;
+      for (const auto& name : request.sets) totals[name];
+      auto& agreement = accelerator_.agreement();
+      agreement.locally([&] {
+        const detail::EvaluationScope scope(model, request.objective, accelerator_.device());
+        const Shard shard{.rank = accelerator_.rank(), .ranks = accelerator_.world_size(), .pad = false};
+        for (auto& [name, total] : totals) {
+          sets_.at(name).for_each(
+              request.limit_batches, shard,
+              [&](const Batch& batch) { total.add(detail::call_step(step_, model, batch, accelerator_)); });
+        }
+      });
+      return detail::results_over_ranks(totals, agreement);
     }
   }
 

@@ -11,6 +11,10 @@
 
 namespace lockstep {
 
+enum class Permission { refuse, allow };
+/// `.resume_world_size = lockstep::allow`
+inline constexpr Permission allow = Permission::allow;
+
 struct TrainOptions {
   /// Where checkpoints go; empty: none are written. Locked while train() runs.
   std::filesystem::path checkpoint_dir = {};
@@ -23,6 +27,9 @@ struct TrainOptions {
   /// The program's own settings as JSON text, Settings::resolved() say; kept beside the Trainer's in config.json and in
   /// every checkpoint.
   std::string settings = {};
+  /// Whether a run of another number of ranks may be continued. Where batches are dealt to the ranks it goes on at the
+  /// same sample, with other windows.
+  Permission resume_world_size = Permission::refuse;
   /// On resume take the schedule given to set_scheduler(), not the checkpoint's; a Plateau begins anew.
   bool keep_schedule = false;
 };

@@ -39,6 +39,9 @@ struct TrainerOptions {
   /// Keep parameters and gradients in flat buffers (see ParameterArena) while the Trainer lives: the same results, faster.
   /// Switch it off for a model that relies on where its parameters lie.
   bool flat_parameters = true;
+  /// Every rank's source yields batches of its own, from its own files say; else all have the same source, whose batches
+  /// are dealt to the ranks in turn.
+  bool own_batches = false;
   /// Outlives the Trainer.
   RunLogger* logger = nullptr;
 };
@@ -80,8 +83,9 @@ class Trainer {
                .ema_warmup = options.ema_warmup,
                .average_buffers = options.average_buffers,
                .flat_parameters = options.flat_parameters,
+               .own_batches = options.own_batches,
                .logger = options.logger,
-               .source = source_facts(source),
+               .source = source_facts(source, options.own_batches ? 1 : accelerator.world_size()),
                .evaluation = evaluation_with(evaluator_),
                .test = evaluation_with(options.test.get())}) {}
 
@@ -140,17 +144,23 @@ class Trainer {
     try {
       core_.begin(config, options);
       while (!core_.finished()) {
-        EpochBatches<Source> batches(source_, core_.state().epoch, core_.state().next_batch, core_.epoch_limit());
-        if (!batches.more()) core_.no_data();
-        while (!core_.finished() && batches.more()) {
+        EpochBatches<Source> batches(source_, core_.state().epoch, core_.first_batch(), core_.epoch_limit(),
+                                     core_.shard());
+        // Of this rank, and of any: one whose data has ended goes on with empty windows.
+        bool more = batches.more();
+        bool more_anywhere = true;
+        while (more_anywhere && !core_.finished()) {
           AccumulationWindow& window = core_.open_window();
-          while (!window.full() && batches.more()) {
+          while (more && !window.full()) {
             const auto batch = batches.next();
             core_.lap(Activity::data);
-            if constexpr (Checked::value) window.add(detail::call_step(step_, *model_, batch, accelerator_));
-            core_.microbatch_done();
+            if constexpr (Checked::value) {
+              const StepOutput output = detail::call_step(step_, *model_, batch, accelerator_);
+              more = batches.more();
+              core_.add(output, window.last() || !more);
+            }
           }
-          core_.close_window(!batches.more());
+          more_anywhere = core_.close_window(more);
         }
       }
       return core_.finish();

@@ -47,6 +47,7 @@ class TrainerCore {
     bool ema_warmup;
     bool average_buffers;
     bool flat_parameters;
+    bool own_batches;  ///< the source yields this rank's own batches
     RunLogger* logger;
     SourceFacts source;
     std::optional<Evaluation> evaluation;  ///< during training
@@ -76,17 +77,22 @@ class TrainerCore {
   [[nodiscard]] bool finished() const;
   /// Batches of an epoch after TrainConfig::limit_train_batches; unset: as many as there are.
   [[nodiscard]] std::optional<std::int64_t> epoch_limit() const;
+  /// Which batches of an epoch this rank reads, and from which one of the source on.
+  [[nodiscard]] Shard shard() const;
+  [[nodiscard]] std::int64_t first_batch() const;
   AccumulationWindow& open_window();
   /// The time since the last lap went into this.
   void lap(Activity activity);
-  /// After each backward pass.
-  void microbatch_done();
-  void close_window(bool epoch_ended);
-  [[noreturn]] void no_data() const;
+  /// Runs a microbatch's backward pass; `last`: of this rank's window.
+  void add(const StepOutput& output, bool last);
+  /// `more_data`: this rank's epoch has another batch. Returns whether that of any rank has.
+  bool close_window(bool more_data);
   TrainState finish();
   void fail() noexcept;
 
  private:
+  [[noreturn]] void no_data() const;
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -79,6 +79,13 @@ class ParameterArena {
   /// Ties parameters again that were replaced outside of a window. Errors: StepError `parameter-moved`.
   void tie_parameters();
 
+  /// After close_window(): these members count as touched too, since another rank touched them; where they have no
+  /// gradient they get one of zeros. `members`: for each of members().
+  void touch(const std::vector<bool>& members);
+
+  /// Flat: the member's gradient is the view of its place, not a tensor that autograd put there instead.
+  [[nodiscard]] bool gradient_lies(std::size_t member) const;
+
   /// After close_window().
   [[nodiscard]] bool all_touched() const { return all_touched_; }
   /// After close_window(): what holds the gradients, the flat buffers or each gradient that is there.

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "lockstep/data/batch.hpp"
+#include "lockstep/ranks/agreement.hpp"
 #include "lockstep/ranks/collectives.hpp"
 #include "lockstep/ranks/launch.hpp"
 #include "lockstep/tensors/backend_scope.hpp"
@@ -61,10 +62,13 @@ class Accelerator {
   [[nodiscard]] int world_size() const { return collectives_->world_size(); }
   [[nodiscard]] bool is_main_process() const { return rank() == 0; }
   [[nodiscard]] Collectives& collectives() const { return *collectives_; }
+  /// How what fails on one rank reaches the others.
+  [[nodiscard]] Agreement& agreement() const { return *agreement_; }
 
  private:
   AcceleratorOptions options_;
   std::shared_ptr<Collectives> collectives_;
+  std::shared_ptr<Agreement> agreement_;
   std::shared_ptr<const BackendScope> backend_;
 };
 

@@ -20,12 +20,12 @@ struct Vote {
   Phase phase = Phase::window;
   bool failed = false;           ///< it joins to say that it cannot go on
   bool stop = false;             ///< a stop was requested
+  bool save = false;             ///< the state is not saved yet, as far as it knows
   bool more_data = false;        ///< its epoch has another batch
   bool all_touched = true;       ///< every parameter got a gradient
   std::int64_t samples = 0;      ///< the window's denominator
   std::int64_t microbatches = 0; ///< that it ran in the window
-  std::int64_t loss_unit = 0;    ///< see AccumulationWindow
-  std::uint64_t digest = 0;      ///< of what must be equal on all ranks; 0: not compared
+  std::int64_t loss_unit = 0;    ///< see AccumulationWindow; 0: not known yet
 
   bool operator==(const Vote&) const = default;
 };

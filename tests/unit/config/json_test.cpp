@@ -158,6 +158,7 @@ CATCH_TEST_CASE("a TrainConfig is read back with all its parts") {
                            .limit_train_batches = 0.5,
                            .log_every = 5,
                            .log_histograms_every = Interval{3, Interval::Unit::epoch},
+                           .check_ranks_every = Interval{7, Interval::Unit::step},
                            .evaluate_every = Interval{50, Interval::Unit::step},
                            .evaluate_first = true,
                            .evaluate_raw = true,
@@ -173,6 +174,7 @@ CATCH_TEST_CASE("a TrainConfig is read back with all its parts") {
       "max_grad_norm": 0.1, "max_grad_value": 0.2, "monitor": {"metric": "validation/accuracy", "direction": "maximize",
       "patience": 4,
       "min_delta": 0.5, "start_epoch": 2}, "limit_train_batches": 0.5, "log_histograms_every": "3 epochs",
+      "check_ranks_every": "7 steps",
       "evaluate_first": true,
       "evaluate_raw": true, "limit_evaluation_batches": 7, "restore_best": true})");
   CATCH_REQUIRE(to_json(config) == expected);

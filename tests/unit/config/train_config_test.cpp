@@ -35,6 +35,7 @@ CATCH_TEST_CASE("every mistake in the settings is named by its field") {
       {TrainConfig{.epochs = 1, .log_every = 0}, "log_every is 0"},
       {TrainConfig{.epochs = 1, .evaluate_every = never}, "evaluate_every is every 0"},
       {TrainConfig{.epochs = 1, .log_histograms_every = never}, "log_histograms_every is every 0"},
+      {TrainConfig{.epochs = 1, .check_ranks_every = never}, "check_ranks_every is every 0"},
       {TrainConfig{.epochs = 1, .checkpoint_every = never}, "checkpoint_every is every 0"},
       {TrainConfig{.epochs = 1, .keep_checkpoints = 0}, "keep_checkpoints is 0"},
       {TrainConfig{.epochs = 1, .max_grad_norm = 0.0}, "max_grad_norm is 0"},

@@ -38,6 +38,7 @@ struct Update {
     }
     window.add({.loss = loss, .num_samples = samples});
     adapter->arena().after_backward();
+    adapter->arena().close_window();
   }
 
   UpdateOutcome run(std::optional<double> max_grad_norm = {}, WeightAverage* average = nullptr,
@@ -123,6 +124,7 @@ CATCH_TEST_CASE("clipping follows torch.nn.utils.clip_grad_norm_ to a relative 1
   theirs.optimizer->step();
 
   ours.adapter->arena().after_backward();
+  ours.adapter->arena().close_window();
   AccumulationWindow window(1, 1, {});
   const auto outcome = optimizer_update(window, 1, *ours.adapter, nullptr, {.max_norm = 1.0});
   CATCH_CHECK(outcome.gradient_norm == Approx(norm).epsilon(1e-6));
