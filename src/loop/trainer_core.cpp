@@ -656,7 +656,10 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
   const auto asked = run.asked_to_stop();
   const auto votes = agreement.meet({.phase = Phase::start, .stop = asked.has_value()});
   if (std::any_of(votes.begin(), votes.end(), [](const Vote& vote) { return vote.stop; })) run.stop_together(asked);
-  if (!std::exchange(run.began, true) && !found) run.share_beginnings();
+  if (!std::exchange(run.began, true)) {
+    if (const auto& warning = run.parts.accelerator.launch().warning; !warning.empty()) run.warn(warning);
+    if (!found) run.share_beginnings();
+  }
   run.modules.train();
 
   agreement.locally([&] {

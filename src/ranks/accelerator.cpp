@@ -40,20 +40,6 @@ std::vector<std::string> mistakes(const AcceleratorOptions& options) {
   return found;
 }
 
-Launch launch_of(const LaunchOptions& options) {
-  const int rank = options.rank.value_or(0);
-  const int size = options.world_size.value_or(1);
-  Launch launch{.rank = rank, .world_size = size, .local_rank = options.local_rank.value_or(rank), .local_size = size};
-  const std::string point = options.meeting_point.value_or("");
-  if (const std::string file = "file://"; point.starts_with(file)) {
-    launch.file = point.substr(file.size());
-  } else if (const auto colon = point.rfind(':'); colon != std::string::npos) {
-    launch.host = point.substr(0, colon);
-    launch.port = std::stoi(point.substr(colon + 1));
-  }
-  return launch;
-}
-
 /// One rank, one CUDA device.
 at::Device device_of(const std::optional<at::Device>& asked, int local_rank) {
   const bool cuda = torch::cuda::is_available();
@@ -104,15 +90,15 @@ void read(Settings& settings, const std::string& key, AcceleratorOptions& option
 
 Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(options)) {
   if (const auto found = mistakes(options_); !found.empty()) throw message::invalid_settings(found);
-  const auto launch = launch_of(options_.launch);
-  options_.device = device_of(options_.device, launch.local_rank);
+  launch_ = find_launch(options_.launch);
+  options_.device = device_of(options_.device, launch_.local_rank);
   backend_ = std::make_shared<const BackendScope>(options_.backend);
   settle_vector_mathematics();
   at::manual_seed(options_.seed);
-  if (launch.world_size == 1) {
+  if (launch_.world_size == 1) {
     collectives_ = std::make_shared<SingleProcess>();
   } else {
-    collectives_ = join_ranks(launch, {.timeout = options_.rank_timeout,
+    collectives_ = join_ranks(launch_, {.timeout = options_.rank_timeout,
                                        .check_order = options_.check_collectives,
                                        .device = *options_.device});
   }

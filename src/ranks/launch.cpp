@@ -279,6 +279,9 @@ std::optional<std::string> process_environment(const std::string& name) {
 }
 
 Launch find_launch(const LaunchOptions& options, const Environment& environment) {
+  // Beside the ranks of a launcher too.
+  const bool only_rank = options.world_size == 1 && options.rank == 0 && !options.meeting_point;
+  if (only_rank && !options.local_rank) return {.launcher = "the program"};
   return Search(options, environment).run();
 }
 

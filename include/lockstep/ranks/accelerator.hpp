@@ -55,6 +55,8 @@ class Accelerator {
   explicit Accelerator(AcceleratorOptions options = {});
 
   [[nodiscard]] const AcceleratorOptions& options() const { return options_; }
+  /// Which rank of how many this is.
+  [[nodiscard]] const Launch& launch() const { return launch_; }
   [[nodiscard]] at::Device device() const { return *options_.device; }
   /// Device and floating-point type of parameters and batches.
   [[nodiscard]] Placement placement() const { return {device(), floating_type(options_.precision)}; }
@@ -67,6 +69,7 @@ class Accelerator {
 
  private:
   AcceleratorOptions options_;
+  Launch launch_;
   std::shared_ptr<Collectives> collectives_;
   std::shared_ptr<Agreement> agreement_;
   std::shared_ptr<const BackendScope> backend_;

@@ -54,7 +54,7 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 /// SLURM's variables count where SLURM_NTASKS is set and the job is none that a person works in, called
 /// "bash" or "interactive". Ranks meet at MASTER_ADDR and MASTER_PORT where these are set; else at 127.0.0.1
 /// if all are on this machine, or on the first host of SLURM's list. A shell that sets neither LOCAL_RANK nor
-/// LOCAL_WORLD_SIZE means one machine.
+/// LOCAL_WORLD_SIZE means one machine. A program that says it is rank 0 of 1, and no more, asks no launcher.
 ///
 /// Errors: ConfigError `invalid-launch`, with everything that is missing, malformed or contradictory.
 [[nodiscard]] Launch find_launch(const LaunchOptions& options = {},

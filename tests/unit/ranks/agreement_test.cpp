@@ -42,7 +42,7 @@ void trouble() { throw std::runtime_error("my trouble"); }
 CATCH_TEST_CASE("alone, what fails is thrown where it happens") {
   Agreement agreement(std::make_shared<SingleProcess>());
   CATCH_CHECK_THROWS_WITH(agreement.locally(trouble), "my trouble");
-  CATCH_CHECK(agreement.meet({.samples = 3}) == std::vector<Vote>{{.samples = 3}});
+  CATCH_CHECK((agreement.meet({.samples = 3}) == std::vector<Vote>{{.samples = 3}}));
   CATCH_CHECK(agreement.exchange("text") == std::vector<std::string>{"text"});
 }
 

@@ -133,6 +133,12 @@ CATCH_TEST_CASE("what the program says wins, field by field") {
                               .launcher = "the program"});
 }
 
+CATCH_TEST_CASE("a program that says it is the only rank is, beside the ranks of a launcher too") {
+  const Launch launch = find_launch({.rank = 0, .world_size = 1},
+                                    environment_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}}));
+  CATCH_CHECK(launch == Launch{.launcher = "the program"});
+}
+
 CATCH_TEST_CASE("a meeting point is a host with a port, or a file") {
   const LaunchOptions ranks{.rank = 0, .world_size = 2};
   const auto at = [&](const std::string& text) {
