@@ -7,12 +7,13 @@ PROGRAM is performance_workloads, PYTHON one that has torch and the peers. run.s
 fails. `--smoke` checks in two minutes, without Python's torch, that everything runs, that the losses are equal, and that
 the instructions of an update are within the gate.
 
-How it measures: one thread, pinned to one core. Losses of the first 20 updates must agree to 1e-5, else a row is void.
+How it measures: one thread, pinned to one core, and two processes with a core each where ranks are measured. Losses of the first 20 updates must agree to 1e-5, else a row is void.
 Rows of a workload run in rounds, every other one backwards; a ratio is the median of the ratios of the rounds.
 """
 
 import argparse
 import concurrent.futures
+import contextlib
 import datetime
 import hashlib
 import json
@@ -27,10 +28,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-CORE = max(os.sched_getaffinity(0))
+CORES = sorted(os.sched_getaffinity(0))
+CORE = CORES[-1]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 if os.path.isdir("/dev/shm"):
     ENVIRONMENT["TMPDIR"] = "/dev/shm"  # logs and checkpoints of all rows: loops are measured, not disks
@@ -42,6 +45,12 @@ DEFAULT, TUNED = ("raw", "default"), ("raw", "tuned")
 LIGHTNING, ACCELERATE = ("lightning", "quiet"), ("accelerate", "default")
 PYTORCH_ACCELERATED = ("pytorch_accelerated", "quiet")
 OUR_LOADER, TORCH_LOADER, PYTHON_LOADER = ("c++", "lockstep"), ("c++", "torch"), ("raw", "torch")
+
+# Two processes at once: the ranks of one run, or each by itself.
+ON_RANKS, TWICE = " on 2 ranks", " twice"
+LOCKSTEP_ON_RANKS, LOCKSTEP_TWICE = ("c++" + ON_RANKS, "trainer"), ("c++" + TWICE, "trainer")
+DDP_DEFAULT, DDP_TUNED = ("raw" + ON_RANKS, "default"), ("raw" + ON_RANKS, "tuned")
+DEFAULT_TWICE, TUNED_TWICE = ("raw" + TWICE, "default"), ("raw" + TWICE, "tuned")
 
 WITHOUT_AVERAGE, STREAM = ("c++", "without_average"), ("c++", "stream")
 
@@ -58,6 +67,15 @@ def percent_of_averaging(workload):
     alone = f"update-{workload}"
     return {"needs": [(alone, LOCKSTEP), (alone, WITHOUT_AVERAGE), (workload, LOCKSTEP)],
             "value": lambda a, b, whole: 100 * (a - b) / whole}
+
+
+def over_cost_of_ranks(workload, ours, theirs):
+    """What it adds to an update that two processes are one run: ours over theirs. Each a pair of rows, joined and not."""
+    def value(ours, ours_apart, theirs, theirs_apart):
+        if theirs <= theirs_apart:
+            raise Unmeasured("the peer's two ranks cost nothing: the machine is too noisy")
+        return (ours - ours_apart) / (theirs - theirs_apart)
+    return {"needs": [(workload, row) for row in (*ours, *theirs)], "value": value}
 
 
 # Metric, what it is, how it follows from the times of rows, gate, goal.
@@ -81,10 +99,16 @@ TIMED = [
     ("M10", "averaging, % of an update, 200 layers", percent_of_averaging("W4"), AT_MOST, 0.5, 0.1),
     ("M11", "shuffled batch: Python's DataLoader", over("batches", PYTHON_LOADER, OUR_LOADER), AT_LEAST, 8, 12),
     ("M11", "shuffled batch: C++ DataLoader", over("batches", TORCH_LOADER, OUR_LOADER), AT_LEAST, 3.5, 5),
+    ("M17", "cost of two ranks, tiny MLP: DDP default",
+     over_cost_of_ranks("W1", (LOCKSTEP_ON_RANKS, LOCKSTEP_TWICE), (DDP_DEFAULT, DEFAULT_TWICE)), AT_MOST, 0.5, 0.3),
+    ("M17", "cost of two ranks, tiny MLP: DDP tuned",
+     over_cost_of_ranks("W1", (LOCKSTEP_ON_RANKS, LOCKSTEP_TWICE), (DDP_TUNED, TUNED_TWICE)), AT_MOST, 0.5, 0.3),
+    ("M18", "weak scaling to two ranks, transformer", over("W3", LOCKSTEP, LOCKSTEP_ON_RANKS), AT_LEAST, 0.88, 0.95),
 ]
 # Windows of a run that hold what happens once in a while; others get some 80 ms.
 WINDOWS = {"W6": 100, "batches": 1875}
 SECONDS_OF_A_RUN = 0.6
+SECONDS_OF_AN_ANSWER = 300
 
 
 class Unmeasured(Exception):
@@ -94,23 +118,53 @@ class Unmeasured(Exception):
 class Worker:
     """A process that answers lines with JSON."""
 
-    def __init__(self, command):
-        self.process = subprocess.Popen(["taskset", "-c", str(CORE), *command], stdin=subprocess.PIPE, text=True,
+    def __init__(self, command, core=CORE):
+        self.process = subprocess.Popen(["taskset", "-c", str(core), *command], stdin=subprocess.PIPE, text=True,
                                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
 
     def ask(self, *words):
-        try:
+        self.send(*words)
+        return checked(self.receive())
+
+    def send(self, *words):
+        with contextlib.suppress(BrokenPipeError):  # receive() says it
             print(*words, file=self.process.stdin, flush=True)
-            reply = json.loads(self.process.stdout.readline() or '{"error": "the process has ended"}')
-        except BrokenPipeError:
-            reply = {"error": "the process has ended"}
-        if "error" in reply:
-            raise Unmeasured(reply["error"].splitlines()[0])
-        return reply
+
+    def receive(self):
+        deadline = threading.Timer(SECONDS_OF_AN_ANSWER, self.process.kill)
+        deadline.start()
+        line = self.process.stdout.readline()
+        deadline.cancel()
+        return json.loads(line or '{"error": "the process has ended"}')
 
     def libtorch(self):
         maps = pathlib.Path(f"/proc/{self.process.pid}/maps").read_text()
         return re.search(r"(/\S+/libtorch_cpu\.so)", maps)[1]
+
+
+class Pair:
+    """Two processes, a core each, that answer a line at the same time."""
+
+    def __init__(self, command, are_ranks):
+        self.workers = [Worker(command, core) for core in (CORES * 2)[-2:]]
+        self.are_ranks, self.runs, self.folder = are_ranks, 0, tempfile.TemporaryDirectory(prefix="performance-")
+
+    def ask(self, *words):
+        if words[0] == "time" and len(CORES) < 2:
+            raise Unmeasured("two cores are needed")
+        self.runs += 1
+        for rank, worker in enumerate(self.workers):
+            place = [rank, len(self.workers), f"file://{self.folder.name}/{self.runs}"]
+            worker.send(*words, *(place if self.are_ranks and words[0] != "info" else []))
+        first, second = [checked(reply) for reply in [worker.receive() for worker in self.workers]]
+        if self.are_ranks and "losses" in first:  # in the order of the batches
+            return {"losses": [loss for both in zip(first["losses"], second["losses"]) for loss in both]}
+        if "seconds" in first:
+            return {"seconds": [statistics.mean(both) for both in zip(first["seconds"], second["seconds"])]}
+        return first
+
+    def libtorch(self):
+        return self.workers[0].libtorch()
 
 
 class Bench:
@@ -127,9 +181,10 @@ class Bench:
 
     def worker(self, name):
         if name not in self.workers:
-            command = [self.program] if name == "c++" else [self.python, HERE / "peers.py", name]
-            worker = self.workers[name] = Worker(command)
-            if name != "c++":
+            who = name.split()[0]
+            command = [self.program] if who == "c++" else [self.python, HERE / "peers.py", who]
+            worker = self.workers[name] = Worker(command) if name == who else Pair(command, name == who + ON_RANKS)
+            if who != "c++":
                 try:
                     self.info[name] = worker.ask("info")
                     if self.info[name]["capability"] != self.info["c++"]["capability"]:
@@ -146,9 +201,11 @@ class Bench:
         """The first 20 updates against those of the flat floor."""
         if not workload.startswith("W") or row == OWN_PASSES:
             return  # nothing is trained
-        if workload not in self.floor_losses:
-            self.floor_losses[workload] = self.worker("c++").ask("losses", workload, "flat", 20)["losses"]
-        expected = self.floor_losses[workload]
+        of_all_ranks = (0, 2, "-") if row[0].endswith(ON_RANKS) else ()
+        if (workload, of_all_ranks) not in self.floor_losses:
+            floor = self.worker("c++").ask("losses", workload, "flat", 20, *of_all_ranks)
+            self.floor_losses[workload, of_all_ranks] = floor["losses"]
+        expected = self.floor_losses[workload, of_all_ranks]
         losses = self.worker(row[0]).ask("losses", workload, row[1], 20)["losses"]
         error = max((abs(a - b) / abs(b) for a, b in zip(losses, expected)), default=math.inf)
         self.loss_error[f"{workload} {' '.join(row)}"] = error
@@ -187,6 +244,12 @@ class Bench:
             if need in self.unmeasured:
                 raise self.unmeasured[need]
         return [value(*times) for times in zip(*(self.times[need] for need in needs))]
+
+
+def checked(reply):
+    if "error" in reply:
+        raise Unmeasured(reply["error"].splitlines()[0])
+    return reply
 
 
 def say(text):
@@ -310,6 +373,7 @@ def smoke(bench):
             bench.check_losses(workload, row)
         for row in (LOCKSTEP, FLOOR, STOCK, OWN_PASSES):
             assert bench.seconds(workload, row, (1, 4, 2)) > 0
+    bench.check_losses("W1", LOCKSTEP_ON_RANKS)
     for row in (OUR_LOADER, TORCH_LOADER):
         assert bench.seconds("batches", row, (1, 4, 2)) > 0
     print(f"losses agree to {max(bench.loss_error.values()):.1e}")

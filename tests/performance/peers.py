@@ -8,10 +8,14 @@ Answers each line of standard input with a line of JSON, as workloads.cpp does:
     losses WORKLOAD WAY UPDATES
     time WORKLOAD|batches|update-W4 WAY WARM N WINDOW    the last: clip, optimizer and average alone
 
+`losses` and `time` of a workload may end with RANK RANKS MEETING_POINT, as there: DistributedDataParallel over Gloo.
+
 Ways of `raw`: `default`, what tutorials show, and `tuned`, with fused and foreach operations. `lightning` and
 `pytorch_accelerated` have `quiet`, with everything off that can be; `accelerate` has `default`.
 """
 
+import contextlib
+import datetime
 import json
 import logging
 import math
@@ -140,8 +144,9 @@ class Batches:
 
 
 class Job:
-    def __init__(self, workload, updates, collect=False, warm=0, window=1):
+    def __init__(self, workload, updates, collect=False, warm=0, window=1, rank=0, ranks=1):
         self.workload, self.updates, self.collect, self.losses = workload, updates, collect, []
+        self.rank, self.ranks = rank, ranks
         self.everything = workload == "W6"
         self.accumulation = 4 if self.everything else 1
         self.average = workload in ("W4", "W5", "W6")
@@ -153,7 +158,8 @@ class Job:
         self.folder = tempfile.TemporaryDirectory(prefix="performance-")
 
     def make_loader(self, length=None):
-        return Batches(draw_batches(self.workload, 64, 1), length or self.updates * self.accumulation, self.stopwatch)
+        return Batches(draw_batches(self.workload, 64, 1)[self.rank::self.ranks],
+                       length or self.updates * self.accumulation, self.stopwatch)
 
     def make_optimizer(self, **options):
         return torch.optim.AdamW(self.model.parameters(), lr=LR, weight_decay=WEIGHT_DECAY, **options)
@@ -214,14 +220,21 @@ class RawUpdate:
             self.average.update_parameters(self.model)
 
 
+def on_all_ranks(job, tuned):
+    if job.ranks == 1:
+        return job.model
+    return nn.parallel.DistributedDataParallel(job.model, gradient_as_bucket_view=tuned, static_graph=tuned)
+
+
 def raw(job, tuned):
+    model = on_all_ranks(job, tuned)
     update = RawUpdate(job, tuned)
     scheduler = job.make_scheduler(update.optimizer)
     log = open(job.path("log.csv"), "w")
     step = 0
     job.model.train()
     for i, (x, y) in enumerate(job.loader):
-        loss = F.cross_entropy(job.model(x), y)
+        loss = F.cross_entropy(model(x), y)
         job.see(loss)
         (loss / job.accumulation if job.accumulation > 1 else loss).backward()
         if (i + 1) % job.accumulation:
@@ -449,6 +462,18 @@ def read_batches(stopwatch, count):
                 return
 
 
+@contextlib.contextmanager
+def joined(rank=0, ranks=1, meeting_point=None):
+    """Within the ranks of a run, if a request names them."""
+    if meeting_point:
+        torch.distributed.init_process_group("gloo", meeting_point, datetime.timedelta(minutes=1), ranks, rank)
+    try:
+        yield {"rank": rank, "ranks": ranks}
+    finally:
+        if meeting_point:
+            torch.distributed.destroy_process_group()
+
+
 def answer(peer, words):
     if words[0] == "info":
         from importlib.metadata import version
@@ -457,10 +482,13 @@ def answer(peer, words):
         return {"capability": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads(),
                 "torch": torch.__version__, package: version(package)}
     what, workload, way = words[:3]
-    numbers = [int(word) for word in words[3:]]
+    counts = 1 if what == "losses" else 3
+    numbers = [int(word) for word in words[3:3 + counts]]
+    ranks = [int(word) for word in words[3 + counts:-1]] + words[3 + counts:][-1:]
     if what == "losses":
-        job = Job(workload, *numbers, collect=True)
-        WAYS[peer, way](job)
+        with joined(*ranks) as place:
+            job = Job(workload, *numbers, collect=True, **place)
+            WAYS[peer, way](job)
         return {"losses": job.losses[:job.updates * job.accumulation]}
     warm, count, window = numbers
     updates = warm + count + 1  # what comes after the last window closes it
@@ -470,8 +498,9 @@ def answer(peer, words):
     elif workload == "update-W4":
         raw_update_alone(way == "tuned", stopwatch, updates)
     else:
-        job = Job(workload, updates, warm=warm, window=window)
-        WAYS[peer, way](job)
+        with joined(*ranks) as place:
+            job = Job(workload, updates, warm=warm, window=window, **place)
+            WAYS[peer, way](job)
         stopwatch = job.stopwatch
     return {"seconds": stopwatch.seconds(window)[:count // window]}
 

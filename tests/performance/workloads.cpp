@@ -4,12 +4,15 @@
 //
 // Answers each line of standard input, or its arguments as one line, with a line of JSON:
 //
-//   info                                  capability, threads, version
+//   info                               capability, threads, version
 //   losses WORKLOAD WAY UPDATES        the loss of every microbatch
 //   memory WORKLOAD WAY UPDATES        the process's peak, in KiB
 //   time WORKLOAD WAY WARM N WINDOW    seconds an update, window by window; N is a multiple of WINDOW
 //   time batches WAY WARM N WINDOW     seconds a batch, as `lockstep` or `torch` reads it
 //   time update-W4 WAY WARM N WINDOW   seconds of each update alone: update_part.cpp
+//
+// `losses` and `time` of a workload may end with RANK RANKS MEETING_POINT: `trainer` is then one rank of a run, and
+// `flat` does the work of all of them, as microbatches of one window.
 #include <torch/torch.h>
 
 #include <cmath>
@@ -35,6 +38,7 @@ using ls::test::TemporaryDirectory;
 struct Job {
   Workload workload;
   std::int64_t updates;
+  ls::LaunchOptions launch = {};
   Stopwatch stopwatch{0, 1};
   bool collect = false;
   std::vector<double> losses = {};
@@ -47,7 +51,10 @@ struct Job {
 
 void train_with_trainer(Job& job) {
   const auto& workload = job.workload;
-  ls::Accelerator accelerator({.gradient_accumulation_steps = workload.accumulation, .device = torch::kCPU});
+  ls::Accelerator accelerator({.gradient_accumulation_steps = workload.accumulation,
+                               .device = torch::kCPU,
+                               .launch = job.launch,
+                               .rank_timeout = std::chrono::minutes(1)});
   const auto model = make_net(workload);
   auto batches = training_batches(workload);
   auto held_out = validation_batches(workload);
@@ -337,6 +344,22 @@ std::int64_t peak_memory_in_kib() {
   throw std::runtime_error("/proc/self/status does not say VmHWM");
 }
 
+/// What a request says of a run, after its counts.
+Job read_job(std::istream& words, const std::string& name, const std::string& way, std::int64_t updates) {
+  Job job{.workload = workload(name), .updates = updates};
+  int rank = 0, ranks = 1;
+  std::string meeting_point;
+  if (!(words >> rank >> ranks >> meeting_point)) return job;
+  if (way == "trainer") {
+    job.launch = {.rank = rank, .world_size = ranks, .local_rank = rank, .meeting_point = meeting_point};
+  } else if (way == "flat") {
+    job.workload.accumulation *= ranks;
+  } else {
+    throw std::invalid_argument(way + " knows no ranks");
+  }
+  return job;
+}
+
 nlohmann::json answer(const std::string& request) {
   std::istringstream words(request);
   std::string what, name, way;
@@ -350,7 +373,8 @@ nlohmann::json answer(const std::string& request) {
   words >> name >> way;
   if (what != "time") {
     words >> count;
-    Job job{.workload = workload(name), .updates = count, .collect = what == "losses"};
+    Job job = read_job(words, name, way, count);
+    job.collect = what == "losses";
     train(job, way);
     if (what == "memory") return {{"peak", peak_memory_in_kib()}};
     return {{"losses", job.losses}};
@@ -363,7 +387,7 @@ nlohmann::json answer(const std::string& request) {
     read_batches(way, stopwatch, work);
     return {{"seconds", stopwatch.seconds(window)}};
   }
-  Job job{.workload = workload(name), .updates = work};
+  Job job = read_job(words, name, way, work);
   job.stopwatch = Stopwatch(warm * job.workload.accumulation, window * job.workload.accumulation);
   train(job, way);
   return {{"seconds", job.stopwatch.seconds(window)}};
