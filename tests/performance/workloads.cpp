@@ -11,8 +11,8 @@
 //   time batches WAY WARM N WINDOW     seconds a batch, as `lockstep` or `torch` reads it
 //   time update-W4 WAY WARM N WINDOW   seconds of each update alone: update_part.cpp
 //
-// `losses` and `time` of a workload may end with RANK RANKS MEETING_POINT: `trainer` is then one rank of a run, and
-// `flat` does the work of all of them, as microbatches of one window.
+// `losses` and `time` of a workload may end with RANK RANKS MEETING_POINT: `trainer` is then one rank of a
+// run, and `flat` does the work of all of them, as microbatches of one window.
 #include <torch/torch.h>
 
 #include <cmath>

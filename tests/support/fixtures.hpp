@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -104,6 +105,7 @@ struct OneWeightSettings {
   std::uint64_t seed = 0;
   Batches rare_set = {};  ///< evaluated as `rare`, every two epochs; empty: there is none
   Batches test_set = {};  ///< tested as `test` at the end, with evaluation_step; empty: there is no test
+  LaunchOptions launch = {};
 };
 
 /// A Trainer of a OneWeight with SGD, in double, with all it refers to.
@@ -116,7 +118,9 @@ class OneWeightRun {
       : accelerator({.precision = Precision::fp64,
                      .gradient_accumulation_steps = settings.accumulation,
                      .seed = settings.seed,
-                     .device = at::kCPU}),
+                     .device = at::kCPU,
+                     .launch = settings.launch,
+                     .rank_timeout = std::chrono::seconds(20)}),
         optimizer(model.parameters(), torch::optim::SGDOptions(settings.lr)),
         source_(std::move(source)),
         evaluation_set_(std::move(settings.evaluation_set)),
