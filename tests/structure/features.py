@@ -54,7 +54,7 @@ for area, number, feature, spelling, tests in rows:
         cases += bool(name)
         if test not in commands:
             breaches.append(f"{area}{number}: CTest has no test {test}")
-        elif bool(name) != test.startswith(("unit/", "cases/", "invariants/", "reference/")):
+        elif bool(name) != test.startswith(("unit/", "cases/", "invariants/", "ranks/", "reference/")):
             breaches.append(f"{area}{number}: {test} needs a test case" if not name else f"{test} has no cases")
         elif name and not is_case(test, name):
             breaches.append(f'{area}{number}: {test} has no test case "{name}"')

@@ -266,9 +266,6 @@ class BatchSource {
   void for_each(const std::optional<BatchLimit>& limit, const Shard& shard, const Use& use) const {
     read_(limit, shard, use);
   }
-  void for_each(const std::optional<BatchLimit>& limit, const Use& use) const {
-    for_each(limit, Shard{.pad = false}, use);
-  }
 
  private:
   std::function<std::optional<std::int64_t>(const Shard&)> size_;

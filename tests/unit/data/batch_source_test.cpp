@@ -274,7 +274,7 @@ CATCH_TEST_CASE(
   for (int pass = 0; pass < 2; ++pass) {
     std::vector<std::int64_t> sizes;
     for (const auto& [name, set] : sets) {
-      set.for_each(std::nullopt, [&](const Example& batch) { sizes.push_back(batch.data.size(0)); });
+      set.for_each(std::nullopt, {}, [&](const Example& batch) { sizes.push_back(batch.data.size(0)); });
     }
     CATCH_CHECK(sizes == std::vector<std::int64_t>{2, 3, 4, 4, 2});
   }
@@ -284,6 +284,6 @@ CATCH_TEST_CASE("One evaluation set alone makes a map, and an error of its use p
   auto loader = numbers({.batch_size = 4, .workers = 2});
   const std::map<std::string, BatchSource<Example>> sets{{"validation", loader}};
   CATCH_REQUIRE(sets.size() == 1);
-  CATCH_CHECK_THROWS_AS(sets.at("validation").for_each(std::nullopt, [](const Example&) { throw std::domain_error("no"); }),
-                        std::domain_error);
+  const auto fail = [](const Example&) { throw std::domain_error("no"); };
+  CATCH_CHECK_THROWS_AS(sets.at("validation").for_each(std::nullopt, {}, fail), std::domain_error);
 }
