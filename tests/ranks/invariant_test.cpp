@@ -84,6 +84,17 @@ CATCH_TEMPLATE_TEST_CASE("slices sent during the backward pass or after it give 
   }
 }
 
+CATCH_TEMPLATE_TEST_CASE("all ranks do the same things together in the same order", "", Mlp, OddFlat, OddSeparate) {
+  const auto ranks = run_ranks(3, [](Rank& rank) {
+    auto settings = TestType().settings();
+    settings.accelerator.launch = rank.launch();
+    settings.accelerator.slice_bytes = 100;
+    settings.accelerator.check_collectives = true;
+    return run_digest(TestType(), settings);
+  });
+  CATCH_CHECK(ranks.same_text().size() == 64);
+}
+
 /// Its parameters and averages on all ranks together, against one rank with longer windows.
 template <class C>
 void check_against_one_rank(int count, double tolerance) {

@@ -90,6 +90,26 @@ CATCH_TEST_CASE("another number of ranks is refused by name, unless it is allowe
               std::vector<std::string>{"10 ", "11 ", "", ""});
 }
 
+CATCH_TEST_CASE("other slices than before are said to cost the last bits") {
+  const TemporaryDirectory folder;
+  const auto run = [&](std::int64_t slice_bytes, std::int64_t updates) {
+    return run_ranks(2, [&](Rank& rank) {
+      auto settings = Mlp().settings();
+      settings.accelerator.launch = rank.launch();
+      settings.accelerator.slice_bytes = slice_bytes;
+      settings.config.max_steps = updates;
+      testing::CaseRun<Mlp> run(Mlp(), settings);
+      run.train({.checkpoint_dir = folder.path() / "checkpoints", .resume_from = latest});
+      return std::to_string(run.trainer().state().step);
+    });
+  };
+  CATCH_CHECK(run(64, 2).same_text() == "2");
+  const auto resumed = run(1 << 20, 3);
+  CATCH_CHECK(resumed.same_text() == "3");
+  CATCH_CHECK_THAT(resumed[0].output, Contains("slice_layout was ["));
+  CATCH_CHECK_THAT(run(1 << 20, 4)[0].output, !Contains("slice_layout"));
+}
+
 CATCH_TEST_CASE("one rank goes on with what several have saved") {
   const TemporaryDirectory folder;
   const auto checkpoints = folder.path() / "checkpoints";
