@@ -167,6 +167,28 @@ std::string warning_world_size(int saved, int now) {
                      saved, now);
 }
 
+StepError sync_batch_norm_input(const std::vector<std::int64_t>& shape, std::int64_t features) {
+  return {"sync-batch-norm-input",
+          fmt::format("a SyncBatchNorm of {} features got an input of shape [{}]. Its second dimension must be the "
+                      "features; give it [batch, {}] or [batch, {}, ...].",
+                      features, fmt::join(shape, ", "), features, features)};
+}
+
+ConfigError sync_batch_norm_uneven(std::int64_t batches, int ranks) {
+  const auto what = batches < 0 ? std::string("the source does not say how many batches an epoch has")
+                                : fmt::format("an epoch's {} batches cannot be dealt evenly", batches);
+  return {"sync-batch-norm-uneven",
+          fmt::format("the model has a SyncBatchNorm, whose ranks wait for each other in every microbatch, but {} to {} "
+                      "ranks. Set DataLoaderOptions::even_batches, or limit_train_batches to a multiple of {}.",
+                      what, ranks, ranks)};
+}
+
+std::string problem_batch_norm_member(const std::string& name) {
+  return fmt::format("\"{}\" is no part of a torch::nn::Sequential, so the class that holds it would go on calling the "
+                     "old one: declare that member as lockstep::SyncBatchNorm",
+                     name);
+}
+
 StepError gradient_after_sync(const std::string& parameter) {
   return {"gradient-after-sync",
           fmt::format("the window's last backward pass added to the gradient of \"{}\" a second time, after it had been "

@@ -47,6 +47,10 @@ std::string warning_of_interactive(const std::string& job, int tasks);
 
 std::string problem_world_size(int saved, int now);
 std::string warning_world_size(int saved, int now);
+StepError sync_batch_norm_input(const std::vector<std::int64_t>& shape, std::int64_t features);
+/// `batches`: in an epoch, of all ranks; -1: not known.
+ConfigError sync_batch_norm_uneven(std::int64_t batches, int ranks);
+std::string problem_batch_norm_member(const std::string& name);
 StepError gradient_after_sync(const std::string& parameter);
 
 // ---- what is under way ----

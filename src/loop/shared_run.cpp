@@ -164,7 +164,8 @@ AgreedWindow SharedRun::close_window(AccumulationWindow& window, bool stop, bool
 void SharedRun::fail_window(const std::exception_ptr& failure, std::int64_t loss_unit) noexcept {
   try {
     agreement_.fail(failure);
-    agreement_.collectives().inside_step().abandon("another rank failed inside its Step");
+    // Others may wait for it inside their Step.
+    agreement_.collectives().inside_step().abandon(text_of(failure));
     if (sync_) sync_->disarm();
     if (sync_ && loss_unit != 0) sync_->send_rest();
     (void)agreement_.meet({.phase = Phase::window});

@@ -11,10 +11,12 @@
 #include <set>
 #include <utility>
 
+#include "base/rank_messages.hpp"
 #include "config/json.hpp"
 #include "lockstep/base/messages.hpp"
 #include "lockstep/base/random.hpp"
 #include "lockstep/optim/parameter_groups.hpp"
+#include "lockstep/ranks/sync_batch_norm.hpp"
 #include "lockstep/tensors/random_state.hpp"
 #include "loop/checkpoint_keeper.hpp"
 #include "loop/histograms.hpp"
@@ -438,6 +440,17 @@ struct TrainerCore::Impl {
 
   // ---- ranks ----
 
+  /// A rank without a batch does not call its Step, and the others would wait for it there.
+  void refuse_uneven_batch_norm() {
+    const int ranks = parts.accelerator.world_size();
+    const bool synchronised = has_sync_batch_norm(parts.model) || (parts.objective && has_sync_batch_norm(*parts.objective));
+    if (agreement.alone() || !synchronised || only_evaluates()) return;
+    const auto batches = limited(config.limit_train_batches, parts.source.batches);
+    const bool split_evenly = parts.source.split_batches.value_or(false) && parts.source.drop_last.value_or(false);
+    const bool even = split_evenly || (batches && !parts.source.split_batches.value_or(false) && *batches % ranks == 0);
+    if (!even && !parts.own_batches) throw message::sync_batch_norm_uneven(batches.value_or(-1), ranks);
+  }
+
   /// Batches of the source that all ranks together take for one microbatch of each.
   std::int64_t batches_per_round() const {
     return lockstep::batches_per_round(parts.source, parts.own_batches ? 1 : parts.accelerator.world_size());
@@ -617,6 +630,7 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
       throw message::invalid_settings(found);
   });
   run.config = config;
+  agreement.locally([&] { run.refuse_uneven_batch_norm(); });
   run.metadata = options.metadata;
   run.stop = options.stop;
   run.stop_reason = {};

@@ -7,7 +7,6 @@
 #include "base/rank_messages.hpp"
 
 namespace lockstep {
-namespace {
 
 std::string text_of(const std::exception_ptr& failure) {
   if (!failure) return {};
@@ -21,8 +20,6 @@ std::string text_of(const std::exception_ptr& failure) {
     return "an exception that is no std::exception";
   }
 }
-
-}  // namespace
 
 std::vector<Vote> Agreement::meet(Vote mine) {
   mine.failed = failure_ != nullptr;

@@ -18,7 +18,7 @@ namespace lockstep {
 struct GradientSync::Slice {
   std::size_t first = 0;  // members, as they lie in memory
   std::size_t last = 0;
-  at::Tensor values;  // flat: of the arena's buffer; separate: where the members' gradients are gathered
+  at::Tensor values = {};  // flat: of the arena's buffer; separate: where the members' gradients are gathered
   std::int64_t elements = 0;
   std::size_t missing = 0;  // gradients that have not arrived in the armed pass
   std::unique_ptr<PendingSum> sum = nullptr;

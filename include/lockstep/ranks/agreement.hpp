@@ -11,6 +11,9 @@
 
 namespace lockstep {
 
+/// What an exception says.
+[[nodiscard]] std::string text_of(const std::exception_ptr& failure);
+
 /// Between two meetings each rank works on its own; what goes wrong there is told at the next one.
 ///
 ///     agreement.locally([&] { write(file); });       // may fail on one rank
