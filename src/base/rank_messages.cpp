@@ -211,9 +211,13 @@ std::string during_sum(std::int64_t values, std::int64_t bytes) {
 
 std::string during_barrier() { return "a barrier"; }
 
+std::string inside_a_step(const std::string& operation) { return operation + " inside a Step"; }
+
 std::string during_all() { return "this rank closed its connections"; }
 
 std::string left_by_an_error() { return "an error ended its program"; }
+
+std::string others_gave_up() { return "another rank has stopped waiting"; }
 
 std::string meeting_point_lost(const std::string& meeting_point) {
   return fmt::format("{} does not answer any more", meeting_point);

@@ -59,11 +59,13 @@ std::string during_exchange();
 std::string during_broadcast(std::int64_t tensors, std::int64_t bytes);
 std::string during_sum(std::int64_t values, std::int64_t bytes);
 std::string during_barrier();
+std::string inside_a_step(const std::string& operation);
 /// All of it, once the connections are closed.
 std::string during_all();
 
 // ---- why a rank was lost ----
 std::string left_by_an_error();
+std::string others_gave_up();
 std::string meeting_point_lost(const std::string& meeting_point);
 std::string no_answer_in(std::chrono::milliseconds waited);
 

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/rank_messages.hpp"
+#include "ranks/detached.hpp"
 #include "ranks/meeting.hpp"
 #include "ranks/nccl_backend.hpp"
 
@@ -114,7 +115,8 @@ class ProcessGroup final : public Collectives {
   [[nodiscard]] c10d::Backend& backend_of(const at::Tensor& tensor);
   void guarded(const Operation& during, auto&& call);
   [[noreturn]] void lose(const Operation& during, const std::exception& error);
-  void close() noexcept;
+  void close();
+  [[nodiscard]] std::string text_of(const Operation& operation) const;
 
   std::shared_ptr<Meeting> meeting_;
   GroupOptions options_;
@@ -123,6 +125,7 @@ class ProcessGroup final : public Collectives {
   c10::intrusive_ptr<Gloo> gloo_;  ///< null after the group was lost or abandoned
   c10::intrusive_ptr<c10d::Backend> nccl_;
   std::optional<RankError> lost_;  ///< why gloo_ is null
+  std::optional<Detached> closing_;
   std::map<at::ScalarType, bool> native_sums_;
   std::int64_t operations_ = 0;
   std::unique_ptr<ProcessGroup> inside_;
@@ -174,6 +177,8 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Meeting> meeting, const GroupOptions&
 
 ProcessGroup::~ProcessGroup() {
   if (usable() && std::uncaught_exceptions() > exceptions_) abandon(message::left_by_an_error());
+  // A thread that still ends the connections must not meet the end of the process.
+  if (closing_) (void)closing_->within(std::chrono::seconds(1));
 }
 
 void ProcessGroup::begin(Operation operation) {
@@ -187,7 +192,7 @@ void ProcessGroup::begin(Operation operation) {
     Operation theirs{};
     std::memcpy(&theirs, all[other].const_data_ptr(), sizeof theirs);
     alike = alike && theirs == operation;
-    calls.push_back(message::call_of_rank(other, theirs.number, theirs.text()));
+    calls.push_back(message::call_of_rank(other, theirs.number, text_of(theirs)));
   }
   if (!alike) throw message::ranks_out_of_order(calls);
 }
@@ -291,10 +296,10 @@ void ProcessGroup::barrier() {
 
 void ProcessGroup::abandon(const std::string& reason) noexcept {
   if (!usable()) return;
+  if (inside_) inside_->abandon(reason);
   lost_ = message::rank_lost(message::during_all(), {rank()}, reason);
   meeting_->give_reason(name_, reason);
   close();
-  if (inside_) inside_->abandon(reason);
 }
 
 /// Rows in rank order of bytes on the CPU.
@@ -320,10 +325,10 @@ void ProcessGroup::broadcast_bytes(at::Tensor bytes, const Operation& during) {
 /// NCCL's own wait() returns before the work is done, so that an error would be seen by nobody.
 void ProcessGroup::finish(const Work& work, bool on_device) {
   if (on_device) {
-    const auto until = Meeting::Clock::now() + options_.timeout;
+    const auto until = std::chrono::steady_clock::now() + options_.timeout;
     while (!work->isCompleted()) {
-      if (Meeting::Clock::now() > until) throw std::runtime_error(message::no_answer_in(options_.timeout));
-      std::this_thread::yield();
+      if (std::chrono::steady_clock::now() > until) throw std::runtime_error(message::no_answer_in(options_.timeout));
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
     if (!work->isSuccess()) std::rethrow_exception(work->exception());
   }
@@ -364,28 +369,27 @@ void ProcessGroup::guarded(const Operation& during, auto&& call) {
 }
 
 void ProcessGroup::lose(const Operation& during, const std::exception& error) {
-  // The answer first: whoever notices the closed connections holds a roll call too.
-  meeting_->answer(name_);
+  // Whoever still waits for this rank notices, and answers the roll call too.
   close();
   const auto [missing, reason] = meeting_->roll_call(name_);
-  lost_ = message::rank_lost(during.text(), missing, reason.empty() ? cause_of(error) : reason);
+  lost_ = message::rank_lost(text_of(during), missing, reason.empty() ? cause_of(error) : reason);
+  if (inside_ && inside_->usable()) {
+    inside_->lost_ = lost_;
+    inside_->close();
+  }
   throw *lost_;
 }
 
-/// Ends the connections at once. What is under way ends only when its peers notice or its time is over, so nobody here
-/// waits for it.
-void ProcessGroup::close() noexcept {
-  try {
-    auto gloo = std::exchange(gloo_, {});
-    auto nccl = std::exchange(nccl_, {});
-    if (gloo) gloo->close();
+std::string ProcessGroup::text_of(const Operation& operation) const {
+  return inside_ ? operation.text() : message::inside_a_step(operation.text());
+}
+
+/// Ends the connections, on a thread of its own: what is under way ends only when its peers notice or its time is over.
+void ProcessGroup::close() {
+  closing_.emplace([gloo = std::exchange(gloo_, {}), nccl = std::exchange(nccl_, {})] {
+    gloo->close();
     if (nccl) nccl->abort();
-    std::thread([gloo = std::move(gloo), nccl = std::move(nccl)]() mutable {
-      gloo.reset();
-      nccl.reset();
-    }).detach();
-  } catch (const std::exception&) {
-  }
+  });
 }
 
 }  // namespace

@@ -12,9 +12,11 @@
 #pragma once
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,8 +40,8 @@ namespace lockstep::test {
 /// What a rank's body gets.
 class Rank {
  public:
-  Rank(int number, int world_size, std::filesystem::path directory, int channel)
-      : number(number), world_size(world_size), directory(std::move(directory)), channel_(channel) {}
+  Rank(int number, int world_size, std::filesystem::path directory, int port, int channel)
+      : number(number), world_size(world_size), directory(std::move(directory)), port(port), channel_(channel) {}
 
   /// On the CPU, in double, with a short timeout; change what matters.
   [[nodiscard]] AcceleratorOptions options() const {
@@ -55,7 +57,8 @@ class Rank {
     launch.rank = number;
     launch.world_size = world_size;
     launch.local_rank = number;
-    launch.meeting_point = "file://" + (directory / "meeting").string();
+    launch.meeting_point =
+        port == 0 ? "file://" + (directory / "meeting").string() : "127.0.0.1:" + std::to_string(port);
     return launch;
   }
 
@@ -77,6 +80,7 @@ class Rank {
   const int number;
   const int world_size;
   const std::filesystem::path directory;
+  const int port;  ///< where rank 0 serves the store; 0: they meet at a file
 
  private:
   int channel_;
@@ -152,7 +156,23 @@ class Ranks {
 
 struct RunRanksOptions {
   std::chrono::seconds deadline{60};
+  bool over_tcp = false;  ///< rank 0 serves the store; else the ranks meet at a file
 };
+
+/// A port that nobody listens at.
+inline int free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const plain = reinterpret_cast<sockaddr*>(&address);
+  if (::bind(socket, plain, size) != 0 || ::getsockname(socket, plain, &size) != 0) {
+    throw std::runtime_error("no free port");
+  }
+  ::close(socket);
+  return ntohs(address.sin_port);
+}
 
 /// Runs `body` in `count` child processes and waits for all of them. Throws, with what every rank said last, when they
 /// have not ended at the deadline. A rank that stops itself (SIGSTOP) is killed once the others have ended.
@@ -168,6 +188,7 @@ inline Ranks run_ranks(int count, const std::function<std::string(Rank&)>& body,
   };
   const TemporaryDirectory directory;
   std::vector<Child> children(static_cast<std::size_t>(count));
+  const int port = options.over_tcp ? free_port() : 0;
   const auto start = Clock::now();
   const auto output_of = [&](int rank) { return directory.path() / ("stderr-" + std::to_string(rank)); };
 
@@ -182,7 +203,7 @@ inline Ranks run_ranks(int count, const std::function<std::string(Rank&)>& body,
       if (::getppid() != parent) ::_exit(1);
       const int output = ::open(output_of(number).c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
       ::dup2(output, STDERR_FILENO);
-      Rank rank(number, count, directory.path(), ends[1]);
+      Rank rank(number, count, directory.path(), port, ends[1]);
       int code = 1;
       try {
         const auto text = body(rank);
