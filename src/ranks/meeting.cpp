@@ -15,7 +15,9 @@
 
 #include "base/rank_messages.hpp"
 #include "lockstep/base/version.hpp"
+#include "ranks/broken_pipes.hpp"
 #include "ranks/detached.hpp"
+#include "ranks/local_process.hpp"
 
 namespace lockstep {
 namespace {
@@ -62,6 +64,23 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const Launch& launch, milliseconds tim
   return c10::make_intrusive<c10d::TCPStore>(launch.host, options);
 }
 
+/// Of those that do not answer a roll call. A rank that computes has no time to, and one that has come to its end in
+/// order needs none; they are named only when there is nobody else.
+std::vector<int> who_is_missing(c10d::Store& store, const std::vector<int>& silent) {
+  std::vector<int> staying, not_running;
+  for (const int rank : silent) {
+    if (store.check({numbered("left", rank)})) continue;
+    staying.push_back(rank);
+    if (look_for(store.get_to_str(numbered("process", rank))) != Seen::running) not_running.push_back(rank);
+  }
+  return !not_running.empty() ? not_running : !staying.empty() ? staying : silent;
+}
+
+bool will_answer(c10d::Store& store, int rank) {
+  return look_for(store.get_to_str(numbered("process", rank))) != Seen::ended_or_stopped &&
+         !store.check({numbered("left", rank)});
+}
+
 }  // namespace
 
 std::string cause_of(const std::exception& error) {
@@ -87,6 +106,7 @@ Meeting::Meeting(const Launch& launch, milliseconds timeout) : launch_(launch), 
 }
 
 void Meeting::open() {
+  const BrokenPipesBlocked broken_pipes;
   auto store = launch_.host.empty() ? file_store(launch_) : tcp_store(launch_, timeout_);
   store_ = c10::make_intrusive<c10d::PrefixStore>("lockstep/" + std::to_string(launch_.restart), std::move(store));
   store_->setTimeout(timeout_);
@@ -97,6 +117,7 @@ void Meeting::meet() {
     throw message::rank_taken(launch_.rank, place_of(launch_));
   }
   const std::string version = std::string("lockstep ") + LOCKSTEP_VERSION + " with torch " + TORCH_VERSION;
+  store_->set(numbered("process", launch_.rank), name_of_this_process());
   store_->set(numbered("version", launch_.rank), version);
 
   std::vector<std::string> keys;
@@ -161,18 +182,19 @@ void Meeting::give_reason(const std::string& group, const std::string& reason) {
 
 RollCall Meeting::roll_call(const std::string& group) {
   auto result = std::make_shared<RollCall>();
-  const auto call = [result, store = store_of(group), rank = launch_.rank, size = launch_.world_size] {
+  const auto call = [result, run = store_, store = store_of(group), rank = launch_.rank, size = launch_.world_size] {
     const auto until = Clock::now() + patience;
     store->set(numbered("here", rank), "1");
-    std::vector<int> awaited;
+    std::vector<int> silent;
     for (int other = 0; other < size; ++other) {
-      if (other != rank) awaited.push_back(other);
+      if (other != rank) silent.push_back(other);
     }
-    const auto has_answered = [&](int other) { return store->check({numbered("here", other)}); };
+    const auto answers = [&](int other) { return store->check({numbered("here", other)}); };
     while (!store->check({"reason/1"})) {
-      std::erase_if(awaited, has_answered);
-      if (awaited.empty() || Clock::now() + pause > until) {
-        result->missing = awaited;
+      std::erase_if(silent, answers);
+      const bool awaited = std::any_of(silent.begin(), silent.end(), [&](int other) { return will_answer(*run, other); });
+      if (!awaited || Clock::now() + pause > until) {
+        result->missing = who_is_missing(*run, silent);
         return;
       }
       std::this_thread::sleep_for(pause);

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/rank_messages.hpp"
+#include "ranks/broken_pipes.hpp"
 #include "ranks/detached.hpp"
 #include "ranks/meeting.hpp"
 #include "ranks/nccl_backend.hpp"
@@ -154,6 +155,7 @@ class ProcessGroup::Sum final : public PendingSum {
 ProcessGroup::ProcessGroup(std::shared_ptr<Meeting> meeting, const GroupOptions& options, std::string name,
                            Devices devices)
     : meeting_(std::move(meeting)), options_(options), name_(std::move(name)) {
+  const BrokenPipesBlocked broken_pipes;
   const bool is_main = devices.empty();
   const auto& launch = meeting_->launch();
   try {
@@ -172,7 +174,11 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Meeting> meeting, const GroupOptions&
   } catch (const std::exception& error) {
     meeting_->fail_to_join(meeting_->roll_call(name_).missing, cause_of(error));
   }
-  if (is_main) inside_ = std::make_unique<ProcessGroup>(meeting_, options_, name_ + "/step", devices);
+  if (!is_main) return;
+  inside_ = std::make_unique<ProcessGroup>(meeting_, options_, name_ + "/step", devices);
+  // A rank that failed from here on while another one still connects would spoil its start.
+  const char connected = 1;
+  (void)gather(bytes_of(&connected, 1), {.kind = Operation::Kind::barrier});
 }
 
 ProcessGroup::~ProcessGroup() {

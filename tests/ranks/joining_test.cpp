@@ -142,6 +142,7 @@ CATCH_TEST_CASE("a rank that dies between meeting and connecting ends the others
   const auto ranks = run_ranks(3, [](Rank& rank) {
     if (rank.number != 1) return greet(launch_of(rank), 1500ms);
     c10d::FileStore store(launch_of(rank).file, -1);
+    static_cast<c10d::Store&>(store).set("lockstep/0/process/1", "");
     static_cast<c10d::Store&>(store).set("lockstep/0/version/1", store.get_to_str("lockstep/0/version/0"));
     return std::string("gone");
   });

@@ -193,3 +193,27 @@ CATCH_TEST_CASE("a rank that ends in order is not waited for, with sums that nob
   });
   CATCH_CHECK(ranks.same_text() == "ended");
 }
+
+CATCH_TEST_CASE("a rank that computes while another one dies is not taken for lost") {
+  const auto ranks = run_ranks(3, [](Rank& rank) {
+    const auto group = join(rank, {.timeout = 10s});
+    (void)group->vote({});
+    if (rank.number == 1) ::raise(SIGKILL);
+    if (rank.number == 2) std::this_thread::sleep_for(1500ms);
+    (void)group->vote({});
+    return std::string("unnoticed");
+  });
+  check_others(ranks, 1, "rank 1 ended or stopped answering", "a vote");
+}
+
+CATCH_TEST_CASE("a rank that computes for longer than the timeout is the one that is named") {
+  const auto ranks = run_ranks(2, [](Rank& rank) {
+    const auto group = join(rank, {.timeout = 500ms});
+    (void)group->vote({});
+    if (rank.number == 1) std::this_thread::sleep_for(2000ms);
+    (void)group->vote({});
+    return std::string("unnoticed");
+  });
+  CATCH_CHECK_THAT(ranks[0].text, Contains("rank 1 ended or stopped answering"));
+  CATCH_CHECK(ranks[1].error_id == "rank-lost");
+}

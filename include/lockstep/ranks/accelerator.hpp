@@ -48,8 +48,11 @@ struct AcceleratorOptions {
 /// Fills `options` from the section `key`, as Settings::read() does; a device is text, "cuda:1".
 void read(Settings& settings, const std::string& key, AcceleratorOptions& options);
 
-/// Build it first: it seeds Torch's generators, so that the model's initial weights follow from the seed.
-/// Errors: ConfigError `invalid-settings`, `device-not-available`.
+/// Build it first: it seeds Torch's generators, so that the model's initial weights follow from the seed. Every rank
+/// builds one, and waits in it for the others; a process whose launcher says nothing of ranks is the only one.
+///
+/// Errors: ConfigError `invalid-settings`, `invalid-launch`, `device-not-available`; RankError `ranks-not-joined`,
+/// `rank-taken`, `ranks-differ`.
 class Accelerator {
  public:
   explicit Accelerator(AcceleratorOptions options = {});
@@ -63,6 +66,8 @@ class Accelerator {
   [[nodiscard]] int rank() const { return collectives_->rank(); }
   [[nodiscard]] int world_size() const { return collectives_->world_size(); }
   [[nodiscard]] bool is_main_process() const { return rank() == 0; }
+  /// Who this process is, and where it meets the others.
+  [[nodiscard]] const Launch& launch() const { return launch_; }
   [[nodiscard]] Collectives& collectives() const { return *collectives_; }
   /// How what fails on one rank reaches the others.
   [[nodiscard]] Agreement& agreement() const { return *agreement_; }
