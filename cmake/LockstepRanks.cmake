@@ -1,8 +1,8 @@
-# How ranks can talk: sets LOCKSTEP_NCCL_INCLUDES to the folders with the headers of CUDA and NCCL, or to nothing
-# where Torch has no NCCL or a header is missing. Gloo needs nothing but Torch.
+# How ranks can talk: sets LOCKSTEP_NCCL_INCLUDES to the folders with the headers of CUDA and NCCL, or to
+# nothing where Torch has no NCCL or a header is missing. Gloo needs nothing but Torch.
 #
-# A toolkit has the compiler's headers, but none of the libraries' unless they were installed too; the packages
-# of a CUDA wheel have these, but not the compiler's. So both are asked, the toolkit first.
+# A toolkit has the compiler's headers, but none of the libraries' unless they were installed too; the
+# packages of a CUDA wheel have these, but not the compiler's. So both are asked, the toolkit first.
 
 set(LOCKSTEP_NCCL_INCLUDES "")
 set(lockstep_nccl "no NCCL in this Torch")
@@ -15,7 +15,8 @@ if(TARGET torch_cuda)
     cmake_path(SET lockstep_packages NORMALIZE "${lockstep_packages}/../../nvidia")
     file(GLOB lockstep_package_includes "${lockstep_packages}/*/include")
     set(lockstep_includes "")
-    foreach(folder "${CUDA_TOOLKIT_ROOT_DIR}/include" "${CUDAToolkit_INCLUDE_DIRS}" ${lockstep_package_includes})
+    foreach(folder "${CUDA_TOOLKIT_ROOT_DIR}/include" "${CUDAToolkit_INCLUDE_DIRS}"
+            ${lockstep_package_includes})
       if(IS_DIRECTORY "${folder}")
         list(APPEND lockstep_includes "${folder}")
       endif()

@@ -8,7 +8,8 @@ namespace {
 
 std::string launch_remedy(const std::string& launcher) {
   if (launcher == "SLURM") {
-    return "Start the program with srun, and give sbatch or srun --ntasks-per-node: how many ranks a machine has.";
+    return "Start the program with srun, and give sbatch or srun --ntasks-per-node: how many ranks a machine "
+           "has.";
   }
   if (launcher == "Open MPI") {
     return "Start the program with mpirun; for several machines say where rank 0 is: "
@@ -34,20 +35,21 @@ std::string launch_remedy(const std::string& launcher) {
 RankError rank_failed(const std::vector<std::pair<int, std::string>>& failures) {
   std::string text;
   for (const auto& [rank, what] : failures) text += fmt::format("\n  - rank {}: {}", rank, what);
-  return {"rank-failed", fmt::format("the run ends on every rank, because not all could go on:{}\nMend what is "
-                                     "reported there; the last checkpoint is whole.",
-                                     text)};
+  return {"rank-failed",
+          fmt::format("the run ends on every rank, because not all could go on:{}\nMend what is "
+                      "reported there; the last checkpoint is whole.",
+                      text)};
 }
 
 RankError rank_lost(const std::string& during, const std::vector<int>& missing, const std::string& reason) {
-  const auto who = missing.empty() ? std::string("a rank")
-                   : missing.size() == 1
-                       ? fmt::format("rank {}", missing.front())
-                       : fmt::format("the ranks {}", fmt::join(missing, ", "));
-  return {"rank-lost",
-          fmt::format("{} ended or stopped answering ({}): {}. Look at its output and at the machine it ran on, "
-                      "memory above all; start all ranks again to go on from the last checkpoint.",
-                      who, during, reason)};
+  const auto who = missing.empty()       ? std::string("a rank")
+                   : missing.size() == 1 ? fmt::format("rank {}", missing.front())
+                                         : fmt::format("the ranks {}", fmt::join(missing, ", "));
+  return {
+      "rank-lost",
+      fmt::format("{} ended or stopped answering ({}): {}. Look at its output and at the machine it ran on, "
+                  "memory above all; start all ranks again to go on from the last checkpoint.",
+                  who, during, reason)};
 }
 
 RankError ranks_not_joined(int expected, const std::vector<int>& missing, const std::string& meeting_point,
@@ -55,16 +57,18 @@ RankError ranks_not_joined(int expected, const std::vector<int>& missing, const 
   const auto who =
       missing.empty() ? std::string() : fmt::format(" Missing: rank {}.", fmt::join(missing, ", "));
   return {"ranks-not-joined",
-          fmt::format("the {} ranks of this run did not all meet at {} within {:.1f} s.{} Start as many processes as "
-                      "the world size says, each with its own rank, and check that this address can be reached from "
-                      "all of them ({}).",
-                      expected, meeting_point, std::chrono::duration<double>(waited).count(), who, cause)};
+          fmt::format(
+              "the {} ranks of this run did not all meet at {} within {:.1f} s.{} Start as many processes as "
+              "the world size says, each with its own rank, and check that this address can be reached from "
+              "all of them ({}).",
+              expected, meeting_point, std::chrono::duration<double>(waited).count(), who, cause)};
 }
 
 RankError ranks_differ(const std::vector<std::string>& differences) {
-  return {"ranks-differ", fmt::format("the ranks do not run the same training:\n  - {}\nStart the same program with the "
-                                      "same settings, data and library on every rank.",
-                                      fmt::join(differences, "\n  - "))};
+  return {"ranks-differ",
+          fmt::format("the ranks do not run the same training:\n  - {}\nStart the same program with the "
+                      "same settings, data and library on every rank.",
+                      fmt::join(differences, "\n  - "))};
 }
 
 std::string difference_of_version(int rank, const std::string& theirs, const std::string& ours) {
@@ -73,17 +77,20 @@ std::string difference_of_version(int rank, const std::string& theirs, const std
 
 RankError rank_taken(int rank, const std::string& meeting_point) {
   return {"rank-taken",
-          fmt::format("another process came to {} as rank {} before. Give every process a rank of its own, and every "
-                      "start of a run a new meeting point: a file of an earlier start is not taken.",
-                      meeting_point, rank)};
+          fmt::format(
+              "another process came to {} as rank {} before. Give every process a rank of its own, and every "
+              "start of a run a new meeting point: a file of an earlier start is not taken.",
+              meeting_point, rank)};
 }
 
 RankError ranks_out_of_order(const std::vector<std::string>& calls) {
-  return {"ranks-out-of-order",
-          fmt::format("the ranks are about to do different things together:\n  - {}\nWhat several ranks do together has "
-                      "to happen on all of them, in the same order and with the same sizes; look for a condition that "
-                      "only some of them meet.",
-                      fmt::join(calls, "\n  - "))};
+  return {
+      "ranks-out-of-order",
+      fmt::format(
+          "the ranks are about to do different things together:\n  - {}\nWhat several ranks do together has "
+          "to happen on all of them, in the same order and with the same sizes; look for a condition that "
+          "only some of them meet.",
+          fmt::join(calls, "\n  - "))};
 }
 
 std::string call_of_rank(int rank, std::int64_t number, const std::string& operation) {
@@ -96,11 +103,13 @@ std::string difference_between_ranks(int rank, const std::string& place, const s
 }
 
 RankError weights_differ(const std::string& parameter, int rank, std::int64_t update) {
-  return {"weights-differ",
-          fmt::format("after update {} the weights of rank {} are not those of rank 0; the first that differs is "
-                      "\"{}\". Something changes it on one rank alone: a write from outside of the Trainer, or faulty "
-                      "memory.",
-                      update, rank, parameter)};
+  return {
+      "weights-differ",
+      fmt::format(
+          "after update {} the weights of rank {} are not those of rank 0; the first that differs is "
+          "\"{}\". Something changes it on one rank alone: a write from outside of the Trainer, or faulty "
+          "memory.",
+          update, rank, parameter)};
 }
 
 ConfigError invalid_launch(const std::string& launcher, const std::vector<std::string>& problems) {
@@ -156,15 +165,17 @@ std::string warning_of_interactive(const std::string& job, int tasks) {
 }
 
 std::string problem_world_size(int saved, int now) {
-  return fmt::format("world_size is {}, here {}: start {} ranks, or set .resume_world_size = lockstep::allow to go on "
-                     "at the same sample with other windows",
-                     saved, now, saved);
+  return fmt::format(
+      "world_size is {}, here {}: start {} ranks, or set .resume_world_size = lockstep::allow to go on "
+      "at the same sample with other windows",
+      saved, now, saved);
 }
 
 std::string warning_world_size(int saved, int now) {
-  return fmt::format("the checkpoint is of {} ranks and goes on with {}: from here on an update covers another number of "
-                     "samples, and ranks that are new draw random numbers of their own",
-                     saved, now);
+  return fmt::format(
+      "the checkpoint is of {} ranks and goes on with {}: from here on an update covers another number of "
+      "samples, and ranks that are new draw random numbers of their own",
+      saved, now);
 }
 
 StepError sync_batch_norm_input(const std::vector<std::int64_t>& shape, std::int64_t features) {
@@ -190,11 +201,13 @@ std::string problem_batch_norm_member(const std::string& name) {
 }
 
 StepError gradient_after_sync(const std::string& parameter) {
-  return {"gradient-after-sync",
-          fmt::format("the window's last backward pass added to the gradient of \"{}\" a second time, after it had been "
-                      "sent to the other ranks. Let the Step return one loss and leave backward() to the Trainer, or "
-                      "set AcceleratorOptions::overlap_sync = false.",
-                      parameter)};
+  return {
+      "gradient-after-sync",
+      fmt::format(
+          "the window's last backward pass added to the gradient of \"{}\" a second time, after it had been "
+          "sent to the other ranks. Let the Step return one loss and leave backward() to the Trainer, or "
+          "set AcceleratorOptions::overlap_sync = false.",
+          parameter)};
 }
 
 std::string during_vote(const std::string& phase) { return fmt::format("a vote, phase {}", phase); }

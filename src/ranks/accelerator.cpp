@@ -7,7 +7,6 @@
 #include <torch/cuda.h>
 
 #include <cmath>
-#include <iostream>
 
 #include "base/rank_messages.hpp"
 #include "lockstep/base/messages.hpp"
@@ -92,7 +91,6 @@ void read(Settings& settings, const std::string& key, AcceleratorOptions& option
 Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(options)) {
   if (const auto found = mistakes(options_); !found.empty()) throw message::invalid_settings(found);
   launch_ = find_launch(options_.launch);
-  if (launch_.rank == 0 && !launch_.warning.empty()) std::cerr << "lockstep: " << launch_.warning << std::endl;
   options_.device = device_of(options_.device, launch_.local_rank);
   backend_ = std::make_shared<const BackendScope>(options_.backend);
   settle_vector_mathematics();

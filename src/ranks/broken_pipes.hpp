@@ -5,8 +5,8 @@
 
 namespace lockstep {
 
-/// Such a write ends a process by default. Threads that are made while this lives get an error instead: the threads of
-/// Gloo and of the store, whose peers may be gone.
+/// Such a write ends a process by default. Threads that are made while this lives get an error instead: the
+/// threads of Gloo and of the store, whose peers may be gone.
 class BrokenPipesBlocked {
  public:
   BrokenPipesBlocked() {

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-/// Runs a function on a thread of its own, which may outlive this object: what it uses must be its own. For requests
-/// that never return when whoever answers them is frozen.
+/// Runs a function on a thread of its own, which may outlive this object: what it uses must be its own. For
+/// requests that never return when whoever answers them is frozen.
 class Detached {
  public:
   enum class Outcome { running, returned, threw };

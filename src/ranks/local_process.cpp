@@ -54,8 +54,8 @@ Seen look_for(const std::string& process) {
   if (!(fields >> where >> number >> start_time) || where != place()) return Seen::nowhere;
   const auto found = state_of(number);
   const std::string ended_or_stopped = "ZXTt";
-  const bool running = found && found->start_time == start_time &&
-                       ended_or_stopped.find(found->state) == std::string::npos;
+  const bool running =
+      found && found->start_time == start_time && ended_or_stopped.find(found->state) == std::string::npos;
   return running ? Seen::running : Seen::ended_or_stopped;
 }
 

@@ -1,10 +1,10 @@
 #include "ranks/meeting.hpp"
 
 #include <c10/util/Exception.h>
+#include <torch/version.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <torch/version.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -45,7 +45,11 @@ c10::intrusive_ptr<c10d::Store> file_store(const Launch& launch) {
   if (!std::filesystem::is_directory(folder)) {
     throw std::system_error(std::make_error_code(std::errc::no_such_file_or_directory), folder.string());
   }
-  return c10::make_intrusive<c10d::FileStore>(launch.file, launch.world_size);
+  auto store = c10::make_intrusive<c10d::FileStore>(launch.file, -1);
+  // Its destructor writes to the file, and ends the process where the disk is full. So it never runs.
+  auto kept = store;
+  (void)kept.release();
+  return store;
 }
 
 c10::intrusive_ptr<c10d::Store> tcp_store(const Launch& launch, milliseconds timeout) {
@@ -64,8 +68,8 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const Launch& launch, milliseconds tim
   return c10::make_intrusive<c10d::TCPStore>(launch.host, options);
 }
 
-/// Of those that do not answer a roll call. A rank that computes has no time to, and one that has come to its end in
-/// order needs none; they are named only when there is nobody else.
+/// Of those that do not answer a roll call. A rank that computes has no time to, and one that has come to its
+/// end in order needs none; they are named only when there is nobody else.
 std::vector<int> who_is_missing(c10d::Store& store, const std::vector<int>& silent) {
   std::vector<int> staying, not_running;
   for (const int rank : silent) {
@@ -92,6 +96,11 @@ std::string cause_of(const std::exception& error) {
 Meeting::Meeting(const Launch& launch, milliseconds timeout) : launch_(launch), timeout_(timeout) {
   try {
     open();
+    if (store_->add(numbered("came", launch_.rank), 1) != 1) {
+      throw message::rank_taken(launch_.rank, place_of(launch_));
+    }
+  } catch (const Error&) {
+    throw;
   } catch (const std::exception& error) {
     fail_to_join(server(), cause_of(error));
   }
@@ -101,6 +110,7 @@ Meeting::Meeting(const Launch& launch, milliseconds timeout) : launch_(launch), 
     leave();
     throw;
   } catch (const std::exception& error) {
+    leave();
     fail_to_join(server(), cause_of(error));
   }
 }
@@ -108,14 +118,12 @@ Meeting::Meeting(const Launch& launch, milliseconds timeout) : launch_(launch), 
 void Meeting::open() {
   const BrokenPipesBlocked broken_pipes;
   auto store = launch_.host.empty() ? file_store(launch_) : tcp_store(launch_, timeout_);
-  store_ = c10::make_intrusive<c10d::PrefixStore>("lockstep/" + std::to_string(launch_.restart), std::move(store));
+  store_ =
+      c10::make_intrusive<c10d::PrefixStore>("lockstep/" + std::to_string(launch_.restart), std::move(store));
   store_->setTimeout(timeout_);
 }
 
 void Meeting::meet() {
-  if (store_->add(numbered("came", launch_.rank), 1) != 1) {
-    throw message::rank_taken(launch_.rank, place_of(launch_));
-  }
   const std::string version = std::string("lockstep ") + LOCKSTEP_VERSION + " with torch " + TORCH_VERSION;
   store_->set(numbered("process", launch_.rank), name_of_this_process());
   store_->set(numbered("version", launch_.rank), version);
@@ -148,10 +156,16 @@ void Meeting::meet() {
 Meeting::~Meeting() { leave(); }
 
 void Meeting::leave() {
-  (void)Detached([store = store_, key = numbered("left", launch_.rank)] { store->set(key, "1"); }).within(patience);
+  (void)Detached([store = store_, launch = launch_] {
+    store->set(numbered("left", launch.rank), "1");
+    if (launch.host.empty() && store->add("left", 1) == launch.world_size)
+      std::filesystem::remove(launch.file);
+  }).within(patience);
   if (!serves(launch_)) return;
   const auto until = Clock::now() + patience;
-  const auto is_lost = [this](int rank) { return std::find(lost_.begin(), lost_.end(), rank) != lost_.end(); };
+  const auto is_lost = [this](int rank) {
+    return std::find(lost_.begin(), lost_.end(), rank) != lost_.end();
+  };
   try {
     while (Clock::now() < until) {
       const auto staying = without("left");
@@ -182,7 +196,8 @@ void Meeting::give_reason(const std::string& group, const std::string& reason) {
 
 RollCall Meeting::roll_call(const std::string& group) {
   auto result = std::make_shared<RollCall>();
-  const auto call = [result, run = store_, store = store_of(group), rank = launch_.rank, size = launch_.world_size] {
+  const auto call = [result, run = store_, store = store_of(group), rank = launch_.rank,
+                     size = launch_.world_size] {
     const auto until = Clock::now() + patience;
     store->set(numbered("here", rank), "1");
     std::vector<int> silent;
@@ -192,7 +207,8 @@ RollCall Meeting::roll_call(const std::string& group) {
     const auto answers = [&](int other) { return store->check({numbered("here", other)}); };
     while (!store->check({"reason/1"})) {
       std::erase_if(silent, answers);
-      const bool awaited = std::any_of(silent.begin(), silent.end(), [&](int other) { return will_answer(*run, other); });
+      const bool awaited =
+          std::any_of(silent.begin(), silent.end(), [&](int other) { return will_answer(*run, other); });
       if (!awaited || Clock::now() + pause > until) {
         result->missing = who_is_missing(*run, silent);
         return;

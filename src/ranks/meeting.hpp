@@ -1,5 +1,5 @@
-// Where the ranks of a run find each other, and ask for each other when one is lost: a c10d store with keys of their
-// own.
+// Where the ranks of a run find each other, and ask for each other when one is lost: a c10d store with keys
+// of their own.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -25,7 +25,8 @@ class Meeting {
  public:
   /// Waits until every rank is there. Errors: RankError `ranks-not-joined`, `rank-taken`, `ranks-differ`.
   Meeting(const Launch& launch, std::chrono::milliseconds timeout);
-  /// Tells the others that this rank needs the store no more; the rank that serves it waits up to a second for them.
+  /// Tells the others that this rank needs the store no more; the rank that serves it waits up to a second
+  /// for them.
   ~Meeting();
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;

@@ -10,8 +10,8 @@ namespace lockstep {
 
 #ifdef LOCKSTEP_WITH_NCCL
 
-c10::intrusive_ptr<c10d::Backend> nccl_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size,
-                                               std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<c10d::Backend> nccl_backend(c10::intrusive_ptr<c10d::Store> store, int rank,
+                                               int world_size, std::chrono::milliseconds timeout) {
   // "Clean up only": by default a failed collective ends the process before it could say which rank was lost.
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", 0);
   auto options = c10d::ProcessGroupNCCL::Options::create();
@@ -21,7 +21,8 @@ c10::intrusive_ptr<c10d::Backend> nccl_backend(c10::intrusive_ptr<c10d::Store> s
 
 #else
 
-c10::intrusive_ptr<c10d::Backend> nccl_backend(c10::intrusive_ptr<c10d::Store>, int, int, std::chrono::milliseconds) {
+c10::intrusive_ptr<c10d::Backend> nccl_backend(c10::intrusive_ptr<c10d::Store>, int, int,
+                                               std::chrono::milliseconds) {
   return {};
 }
 

@@ -9,7 +9,7 @@
 namespace lockstep {
 
 /// Null where this build has no NCCL.
-c10::intrusive_ptr<c10d::Backend> nccl_backend(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size,
-                                               std::chrono::milliseconds timeout);
+c10::intrusive_ptr<c10d::Backend> nccl_backend(c10::intrusive_ptr<c10d::Store> store, int rank,
+                                               int world_size, std::chrono::milliseconds timeout);
 
 }  // namespace lockstep

@@ -45,11 +45,16 @@ class Gloo final : public c10d::ProcessGroupGloo {
 
 const char* name_of(Phase phase) {
   switch (phase) {
-    case Phase::start: return "start";
-    case Phase::window: return "window";
-    case Phase::evaluation: return "evaluation";
-    case Phase::checkpoint: return "checkpoint";
-    case Phase::run_end: break;
+    case Phase::start:
+      return "start";
+    case Phase::window:
+      return "window";
+    case Phase::evaluation:
+      return "evaluation";
+    case Phase::checkpoint:
+      return "checkpoint";
+    case Phase::run_end:
+      break;
   }
   return "end of the run";
 }
@@ -67,11 +72,16 @@ struct Operation {
 
   [[nodiscard]] std::string text() const {
     switch (kind) {
-      case Kind::vote: return message::during_vote(name_of(phase));
-      case Kind::exchange: return message::during_exchange();
-      case Kind::broadcast: return message::during_broadcast(count, bytes);
-      case Kind::sum: return message::during_sum(count, bytes);
-      case Kind::barrier: break;
+      case Kind::vote:
+        return message::during_vote(name_of(phase));
+      case Kind::exchange:
+        return message::during_exchange();
+      case Kind::broadcast:
+        return message::during_broadcast(count, bytes);
+      case Kind::sum:
+        return message::during_sum(count, bytes);
+      case Kind::barrier:
+        break;
     }
     return message::during_barrier();
   }
@@ -85,10 +95,12 @@ at::Tensor bytes_of(const at::Tensor& contiguous) { return contiguous.view({-1})
 
 bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
-/// The connections of one group of ranks. A run has two: one for the loop, one for what happens inside a Step.
+/// The connections of one group of ranks. A run has two: one for the loop, one for what happens inside a
+/// Step.
 class ProcessGroup final : public Collectives {
  public:
-  ProcessGroup(std::shared_ptr<Meeting> meeting, const GroupOptions& options, std::string name, Devices devices = {});
+  ProcessGroup(std::shared_ptr<Meeting> meeting, const GroupOptions& options, std::string name,
+               Devices devices = {});
   ~ProcessGroup() override;
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -135,7 +147,11 @@ class ProcessGroup final : public Collectives {
 class ProcessGroup::Sum final : public PendingSum {
  public:
   Sum(ProcessGroup& group, Operation during, at::Tensor result, at::Tensor sent, Work work)
-      : group_(group), during_(during), result_(std::move(result)), sent_(std::move(sent)), work_(std::move(work)) {}
+      : group_(group),
+        during_(during),
+        result_(std::move(result)),
+        sent_(std::move(sent)),
+        work_(std::move(work)) {}
 
   void wait() override {
     if (!work_) return;
@@ -159,7 +175,8 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Meeting> meeting, const GroupOptions&
   const bool is_main = devices.empty();
   const auto& launch = meeting_->launch();
   try {
-    auto settings = c10d::ProcessGroupGloo::Options::create(std::max(meeting_->time_left(), milliseconds(100)));
+    auto settings =
+        c10d::ProcessGroupGloo::Options::create(std::max(meeting_->time_left(), milliseconds(100)));
     if (is_main) {
       const bool on_one_machine = launch.local_size == launch.world_size;
       devices = on_one_machine ? Devices{c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")}
@@ -169,7 +186,8 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Meeting> meeting, const GroupOptions&
     gloo_ = c10::make_intrusive<Gloo>(meeting_->store_of(name_), launch.rank, launch.world_size, settings);
     gloo_->setTimeout(options_.timeout);
     if (options_.device.is_cuda()) {
-      nccl_ = nccl_backend(meeting_->store_of(name_ + "/nccl"), launch.rank, launch.world_size, options_.timeout);
+      nccl_ =
+          nccl_backend(meeting_->store_of(name_ + "/nccl"), launch.rank, launch.world_size, options_.timeout);
     }
   } catch (const std::exception& error) {
     meeting_->fail_to_join(meeting_->roll_call(name_).missing, cause_of(error));
@@ -245,7 +263,8 @@ void ProcessGroup::broadcast(const std::vector<at::Tensor>& tensors) {
   const auto send = [&](bool on_cpu) {
     auto& group = waiting[on_cpu];
     if (group.empty()) return;
-    const auto buffer = at::empty({waiting_bytes[on_cpu]}, group.front().options().dtype(at::kByte).requires_grad(false));
+    const auto buffer =
+        at::empty({waiting_bytes[on_cpu]}, group.front().options().dtype(at::kByte).requires_grad(false));
     std::vector<at::Tensor> places;
     std::int64_t begin = 0;
     for (const auto& tensor : group) {
@@ -333,7 +352,8 @@ void ProcessGroup::finish(const Work& work, bool on_device) {
   if (on_device) {
     const auto until = std::chrono::steady_clock::now() + options_.timeout;
     while (!work->isCompleted()) {
-      if (std::chrono::steady_clock::now() > until) throw std::runtime_error(message::no_answer_in(options_.timeout));
+      if (std::chrono::steady_clock::now() > until)
+        throw std::runtime_error(message::no_answer_in(options_.timeout));
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
     if (!work->isSuccess()) std::rethrow_exception(work->exception());
@@ -390,7 +410,8 @@ std::string ProcessGroup::text_of(const Operation& operation) const {
   return inside_ ? operation.text() : message::inside_a_step(operation.text());
 }
 
-/// Ends the connections, on a thread of its own: what is under way ends only when its peers notice or its time is over.
+/// Ends the connections, on a thread of its own: what is under way ends only when its peers notice or its
+/// time is over.
 void ProcessGroup::close() {
   closing_.emplace([gloo = std::exchange(gloo_, {}), nccl = std::exchange(nccl_, {})] {
     gloo->close();

@@ -86,36 +86,38 @@ CATCH_TEST_CASE("rank 0 is named when it is lost with the store that it serves")
 }
 
 CATCH_TEST_CASE("no rank waits longer for a frozen one than the timeout and a second") {
-  const auto ranks = run_ranks(
-      2,
-      [](Rank& rank) {
-        const auto group = join(rank, {.timeout = 3s});
-        (void)group->vote({});
-        if (rank.number == 0) ::raise(SIGSTOP);
-        const auto start = std::chrono::steady_clock::now();
-        const auto id = test::thrown_id<RankError>([&] { (void)group->vote({}); });
-        const auto waited = std::chrono::steady_clock::now() - start;
-        return id + (waited >= 2900ms && waited < 4500ms ? " in time" : " at the wrong time");
-      },
-      {.over_tcp = true});
+  const auto ranks =
+      run_ranks(2,
+                [](Rank& rank) {
+                  const auto group = join(rank, {.timeout = 3s});
+                  (void)group->vote({});
+                  if (rank.number == 0) ::raise(SIGSTOP);
+                  const auto start = std::chrono::steady_clock::now();
+                  const auto id = test::thrown_id<RankError>([&] { (void)group->vote({}); });
+                  const auto waited = std::chrono::steady_clock::now() - start;
+                  return id + (waited >= 2900ms && waited < 4500ms ? " in time" : " at the wrong time");
+                },
+                {.over_tcp = true});
   CATCH_CHECK(ranks[1].text == "rank-lost in time");
 }
 
 CATCH_TEST_CASE("a rank that leaves says why, and the others report it") {
   for (const bool over_tcp : {false, true}) {
     for (const int leaving : {0, 2}) {
-      const auto ranks = lose_one(
-          3, leaving, operations.front().second, [](Collectives& group) { group.abandon("no memory for the batch"); },
-          {.over_tcp = over_tcp});
+      const auto ranks = lose_one(3, leaving, operations.front().second,
+                                  [](Collectives& group) { group.abandon("no memory for the batch"); },
+                                  {.over_tcp = over_tcp});
       CATCH_CHECK(ranks[static_cast<std::size_t>(leaving)].text == "left");
       check_others(ranks, static_cast<std::size_t>(leaving),
-                   "rank " + std::to_string(leaving) + " ended or stopped answering", "no memory for the batch");
+                   "rank " + std::to_string(leaving) + " ended or stopped answering",
+                   "no memory for the batch");
     }
   }
 }
 
 CATCH_TEST_CASE("an exception that destroys a rank's group reaches the others as a lost rank") {
-  const auto ranks = lose_one(2, 1, operations.front().second, [](Collectives&) { throw std::runtime_error("mine"); });
+  const auto ranks =
+      lose_one(2, 1, operations.front().second, [](Collectives&) { throw std::runtime_error("mine"); });
   CATCH_CHECK(ranks[1].text == "mine");
   check_others(ranks, 1, "rank 1 ended or stopped answering", "an error ended its program");
 }
@@ -159,7 +161,8 @@ CATCH_TEST_CASE("a lost group gives its error again to whoever calls it") {
   CATCH_CHECK(ranks[0].text == expected + "unusable");
 }
 
-CATCH_TEST_CASE("a rank that fails inside a Step frees those that wait for it there, and all meet at the vote") {
+CATCH_TEST_CASE(
+    "a rank that fails inside a Step frees those that wait for it there, and all meet at the vote") {
   const auto ranks = run_ranks(3, [](Rank& rank) {
     const auto group = join(rank, {.timeout = 10s});
     std::string seen;
@@ -173,7 +176,10 @@ CATCH_TEST_CASE("a rank that fails inside a Step frees those that wait for it th
       }
     }
     const auto votes = group->vote({.failed = rank.number == 1});
-    return (votes[1].failed && !votes[0].failed && group->usable() && !group->inside_step().usable() ? "voted " : "") + seen;
+    return (votes[1].failed && !votes[0].failed && group->usable() && !group->inside_step().usable()
+                ? "voted "
+                : "") +
+           seen;
   });
   CATCH_CHECK(ranks.texts()[1] == "voted ");
   for (const std::size_t rank : {0U, 2U}) {

@@ -1,6 +1,6 @@
 // What several processes do together over Gloo.
-#include "support/catch.hpp"
 #include "support/process_group.hpp"
+#include "support/catch.hpp"
 
 using namespace lockstep;
 using namespace std::chrono_literals;
@@ -16,11 +16,11 @@ CATCH_TEST_CASE("every rank gets all votes in rank order") {
     const Vote mine{.phase = Phase::evaluation,
                     .stop = rank.number == 1,
                     .samples = 10 + rank.number,
-                    .digest = ~std::uint64_t{0}};
+                    .loss_unit = -1};
     std::string text;
     for (const auto& vote : group->vote(mine)) {
       text += std::to_string(vote.samples) + (vote.stop ? " stop" : "") +
-              (vote.phase == Phase::evaluation && vote.digest == ~std::uint64_t{0} ? "; " : " wrong; ");
+              (vote.phase == Phase::evaluation && vote.loss_unit == -1 ? "; " : " wrong; ");
     }
     return text;
   });
@@ -63,33 +63,39 @@ CATCH_TEST_CASE("a broadcast gives rank 0's values to tensors of any type and st
     }
     group->broadcast({view, transposed, parameter, flags, count, half, complex, empty});
     return text_of(flat) + "|" + text_of(transposed) + "|" + text_of(parameter) + "|" + text_of(flags) + "|" +
-           std::to_string(count.item<std::int64_t>()) + "|" + text_of(half) + "|" + text_of(torch::view_as_real(complex));
+           std::to_string(count.item<std::int64_t>()) + "|" + text_of(half) + "|" +
+           text_of(torch::view_as_real(complex));
   });
   CATCH_CHECK(ranks.same_text() ==
               "-1 -1 -1 1 2 3 4 -1 -1 -1|0 1 2 3 4 5|0.5 0.5 0.5|0 1 0|1000000000007|3.5 3.5 3.5|1 2");
 }
 
-CATCH_TEST_CASE("a broadcast of thousands of tensors, or of one that is larger than a buffer, arrives whole") {
+CATCH_TEST_CASE(
+    "a broadcast of thousands of tensors, or of one that is larger than a buffer, arrives whole") {
   const auto ranks = run_ranks(2, [](Rank& rank) {
     const auto group = join(rank);
     std::vector<at::Tensor> tensors;
-    for (int i = 0; i < 3000; ++i) tensors.push_back(torch::full({7}, rank.number == 0 ? i : -1, torch::kInt));
+    for (int i = 0; i < 3000; ++i)
+      tensors.push_back(torch::full({7}, rank.number == 0 ? i : -1, torch::kInt));
     const std::int64_t large = (17 << 20) / 8;
     tensors.push_back(torch::full({large}, rank.number == 0 ? 2.0 : -1.0, torch::kDouble));
     // The same bytes, although the strides differ between the ranks.
     tensors.push_back(rank.number == 0 ? torch::arange(2 * large, torch::kDouble).view({2, large})
                                        : torch::zeros({large, 2}, torch::kDouble).t());
-    for (int i = 0; i < 10; ++i) tensors.push_back(torch::full({3 << 20}, rank.number == 0 ? i : -1, torch::kByte));
+    for (int i = 0; i < 10; ++i)
+      tensors.push_back(torch::full({3 << 20}, rank.number == 0 ? i : -1, torch::kByte));
     group->broadcast(tensors);
     for (int i = 0; i < 3000; ++i) {
-      if (!tensors[static_cast<std::size_t>(i)].eq(i).all().item<bool>()) return "small tensor " + std::to_string(i);
+      if (!tensors[static_cast<std::size_t>(i)].eq(i).all().item<bool>())
+        return "small tensor " + std::to_string(i);
     }
     if (!tensors[3000].eq(2).all().item<bool>()) return std::string("large tensor");
     if (!torch::equal(tensors[3001], torch::arange(2 * large, torch::kDouble).view({2, large}))) {
       return std::string("large transposed tensor");
     }
     for (int i = 0; i < 10; ++i) {
-      if (!tensors[static_cast<std::size_t>(3002 + i)].eq(i).all().item<bool>()) return std::string("buffers");
+      if (!tensors[static_cast<std::size_t>(3002 + i)].eq(i).all().item<bool>())
+        return std::string("buffers");
     }
     return std::string("right");
   });
@@ -161,14 +167,13 @@ CATCH_TEST_CASE("what happens inside a Step has connections of its own") {
 }
 
 CATCH_TEST_CASE("the ranks meet at a port that rank 0 serves as well as at a file") {
-  const auto ranks = run_ranks(
-      3,
-      [](Rank& rank) {
-        const auto group = join(rank);
-        const auto all = group->exchange(std::to_string(rank.number));
-        return all[0] + all[1] + all[2];
-      },
-      {.over_tcp = true});
+  const auto ranks = run_ranks(3,
+                               [](Rank& rank) {
+                                 const auto group = join(rank);
+                                 const auto all = group->exchange(std::to_string(rank.number));
+                                 return all[0] + all[1] + all[2];
+                               },
+                               {.over_tcp = true});
   CATCH_CHECK(ranks.same_text() == "012");
 }
 
@@ -228,7 +233,8 @@ CATCH_TEST_CASE("collectives that are checked do the same as those that are not"
     group->broadcast({values});
     group->sum(values)->wait();
     group->barrier();
-    return text_of(values) + all[0] + all[1] + std::to_string(group->vote({.samples = rank.number})[1].samples);
+    return text_of(values) + all[0] + all[1] +
+           std::to_string(group->vote({.samples = rank.number})[1].samples);
   });
   CATCH_CHECK(ranks.same_text() == "2 2 2alonger1");
 }

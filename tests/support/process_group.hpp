@@ -25,7 +25,8 @@ inline Launch launch_of(const Rank& rank) {
   return launch;
 }
 
-inline std::shared_ptr<Collectives> join(const Rank& rank, GroupOptions options = {.timeout = std::chrono::seconds(20)}) {
+inline std::shared_ptr<Collectives> join(const Rank& rank,
+                                         GroupOptions options = {.timeout = std::chrono::seconds(20)}) {
   return join_ranks(launch_of(rank), options);
 }
 

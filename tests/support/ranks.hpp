@@ -7,8 +7,8 @@
 //   });
 //   CATCH_REQUIRE(ranks.texts() == std::vector<std::string>{"...", "..."});
 //
-// The body must not use Catch2. Its files belong in rank.directory, which all ranks share and which is removed at the
-// end.
+// The body must not use Catch2. Its files belong in rank.directory, which all ranks share and which is
+// removed at the end.
 #pragma once
 
 #include <fcntl.h>
@@ -41,7 +41,11 @@ namespace lockstep::test {
 class Rank {
  public:
   Rank(int number, int world_size, std::filesystem::path directory, int port, int channel)
-      : number(number), world_size(world_size), directory(std::move(directory)), port(port), channel_(channel) {}
+      : number(number),
+        world_size(world_size),
+        directory(std::move(directory)),
+        port(port),
+        channel_(channel) {}
 
   /// On the CPU, in double, with a short timeout; change what matters.
   [[nodiscard]] AcceleratorOptions options() const {
@@ -88,13 +92,13 @@ class Rank {
 
 /// How a rank ended.
 struct RankEnd {
-  bool returned = false;   ///< its body did, with `text`
-  std::string text;        ///< what it returned, else the error's text
-  std::string error_id;    ///< of a lockstep::Error
-  std::string said;        ///< the last of what it said
-  std::string output;      ///< on standard error
-  int status = 0;          ///< as waitpid() says it
-  bool frozen = false;     ///< it was stopped and never continued, and killed when the others had ended
+  bool returned = false;  ///< its body did, with `text`
+  std::string text;       ///< what it returned, else the error's text
+  std::string error_id;   ///< of a lockstep::Error
+  std::string said;       ///< the last of what it said
+  std::string output;     ///< on standard error
+  int status = 0;         ///< as waitpid() says it
+  bool frozen = false;    ///< it was stopped and never continued, and killed when the others had ended
   std::chrono::milliseconds after{0};  ///< since the start
 };
 
@@ -140,7 +144,8 @@ class Ranks {
       } else if (!end.text.empty()) {
         text << " threw: " << end.text;
       } else if (WIFSIGNALED(end.status)) {
-        text << (end.frozen ? " was frozen" : " was ended by signal ") << (end.frozen ? "" : ::strsignal(WTERMSIG(end.status)));
+        text << (end.frozen ? " was frozen" : " was ended by signal ")
+             << (end.frozen ? "" : ::strsignal(WTERMSIG(end.status)));
       } else {
         text << " left with exit status " << WEXITSTATUS(end.status);
       }
@@ -174,9 +179,11 @@ inline int free_port() {
   return ntohs(address.sin_port);
 }
 
-/// Runs `body` in `count` child processes and waits for all of them. Throws, with what every rank said last, when they
-/// have not ended at the deadline. A rank that stops itself (SIGSTOP) is killed once the others have ended.
-inline Ranks run_ranks(int count, const std::function<std::string(Rank&)>& body, RunRanksOptions options = {}) {
+/// Runs `body` in `count` child processes and waits for all of them. Throws, with what every rank said last,
+/// when they have not ended at the deadline. A rank that stops itself (SIGSTOP) is killed once the others
+/// have ended.
+inline Ranks run_ranks(int count, const std::function<std::string(Rank&)>& body,
+                       RunRanksOptions options = {}) {
   using Clock = std::chrono::steady_clock;
   struct Child {
     pid_t pid = -1;

@@ -66,8 +66,6 @@ class Accelerator {
   [[nodiscard]] int rank() const { return collectives_->rank(); }
   [[nodiscard]] int world_size() const { return collectives_->world_size(); }
   [[nodiscard]] bool is_main_process() const { return rank() == 0; }
-  /// Who this process is, and where it meets the others.
-  [[nodiscard]] const Launch& launch() const { return launch_; }
   [[nodiscard]] Collectives& collectives() const { return *collectives_; }
   /// How what fails on one rank reaches the others.
   [[nodiscard]] Agreement& agreement() const { return *agreement_; }
