@@ -102,6 +102,16 @@ std::string difference_between_ranks(int rank, const std::string& place, const s
   return fmt::format("rank {}: {} is {}, on rank 0 {}", rank, place, value, on_main);
 }
 
+RankError tensors_differ(const std::vector<std::string>& shapes) {
+  std::string text;
+  for (std::size_t rank = 0; rank < shapes.size(); ++rank) {
+    text += fmt::format("\n  - rank {}: {}", rank, shapes[rank]);
+  }
+  return {"tensors-differ", fmt::format("the ranks brought tensors that do not fit together:{}\nGive all of them the same "
+                                        "type and sizes; gather() allows other first dimensions.",
+                                        text)};
+}
+
 RankError weights_differ(const std::string& parameter, int rank, std::int64_t update) {
   return {
       "weights-differ",

@@ -30,6 +30,8 @@ std::string call_of_rank(int rank, std::int64_t number, const std::string& opera
 /// For ranks_differ(): `place` is a JSON pointer.
 std::string difference_between_ranks(int rank, const std::string& place, const std::string& value,
                                      const std::string& on_main);
+/// `shapes`: type and sizes, in rank order.
+RankError tensors_differ(const std::vector<std::string>& shapes);
 RankError weights_differ(const std::string& parameter, int rank, std::int64_t update);
 /// `problems`: of the variables and options that say who this process is; `launcher`: whose variables they
 /// are, as in Launch.

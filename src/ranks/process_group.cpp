@@ -53,6 +53,8 @@ const char* name_of(Phase phase) {
       return "evaluation";
     case Phase::checkpoint:
       return "checkpoint";
+    case Phase::main_process_first:
+      return "main process first";
     case Phase::run_end:
       break;
   }
@@ -109,6 +111,7 @@ class ProcessGroup final : public Collectives {
   [[nodiscard]] int world_size() const override { return meeting_->launch().world_size; }
   [[nodiscard]] bool usable() const override { return gloo_ != nullptr; }
 
+  std::chrono::milliseconds set_timeout(std::chrono::milliseconds timeout) override;
   [[nodiscard]] std::vector<Vote> vote(const Vote& mine) override;
   [[nodiscard]] std::vector<std::string> exchange(const std::string& mine) override;
   void broadcast(const std::vector<at::Tensor>& tensors) override;
@@ -219,6 +222,11 @@ void ProcessGroup::begin(Operation operation) {
     calls.push_back(message::call_of_rank(other, theirs.number, text_of(theirs)));
   }
   if (!alike) throw message::ranks_out_of_order(calls);
+}
+
+milliseconds ProcessGroup::set_timeout(milliseconds timeout) {
+  if (gloo_) gloo_->setTimeout(timeout);
+  return std::exchange(options_.timeout, timeout);
 }
 
 std::vector<Vote> ProcessGroup::vote(const Vote& mine) {

@@ -1,13 +1,17 @@
 // Where and how a run computes: device, precision, accumulation, seed, ranks.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "lockstep/data/batch.hpp"
 #include "lockstep/ranks/agreement.hpp"
@@ -48,6 +52,9 @@ struct AcceleratorOptions {
 /// Fills `options` from the section `key`, as Settings::read() does; a device is text, "cuda:1".
 void read(Settings& settings, const std::string& key, AcceleratorOptions& options);
 
+/// How the values of all ranks become one.
+enum class Reduction { sum, mean };
+
 /// Build it first: it seeds Torch's generators, so that the model's initial weights follow from the seed. Every rank
 /// builds one, and waits in it for the others; a process whose launcher says nothing of ranks is the only one.
 ///
@@ -66,9 +73,37 @@ class Accelerator {
   [[nodiscard]] int rank() const { return collectives_->rank(); }
   [[nodiscard]] int world_size() const { return collectives_->world_size(); }
   [[nodiscard]] bool is_main_process() const { return rank() == 0; }
+  /// The first rank of its machine.
+  [[nodiscard]] bool is_local_main_process() const { return launch_.local_rank == 0; }
   [[nodiscard]] Collectives& collectives() const { return *collectives_; }
   /// How what fails on one rank reaches the others.
   [[nodiscard]] Agreement& agreement() const { return *agreement_; }
+
+  /// A line on standard output, once for all ranks.
+  void print(std::string_view line) const;
+  /// A line on standard output, once for all ranks of a machine.
+  void print_on_each_machine(std::string_view line) const;
+
+  // Every rank calls what follows, in the same order, and not while a Trainer trains: what is counted in training
+  // belongs in StepOutput::metrics. Nothing is recorded for the backward pass. Errors: those of Collectives.
+
+  void wait_for_everyone() const;
+  /// The tensors of all ranks one behind the other, in rank order, on this rank's device; they may differ in their
+  /// first dimension. Scalars become the elements of a vector. Errors: RankError `tensors-differ`.
+  [[nodiscard]] at::Tensor gather(const at::Tensor& mine) const;
+  [[nodiscard]] std::vector<double> gather(double mine) const;
+  /// Element by element, as a new tensor; a mean of integers is a float. Errors: RankError `tensors-differ`.
+  [[nodiscard]] at::Tensor reduce(const at::Tensor& mine, Reduction reduction = Reduction::sum) const;
+  [[nodiscard]] double reduce(double mine, Reduction reduction = Reduction::sum) const;
+  /// The sum of all totals over that of all counts, so that ranks count by what they have: for a mean whose terms are
+  /// spread over the ranks. NaN if nothing was counted.
+  [[nodiscard]] double reduce_mean(double total, double count) const;
+  /// Calls `work` on rank 0 and, when it has returned there, on the others: for data that the first one prepares and
+  /// all of them read. The others wait for up to `timeout` instead of rank_timeout.
+  ///
+  /// Errors: what `work` threw, on the rank that threw it; RankError `rank-failed` on the others.
+  void main_process_first(const std::function<void()>& work,
+                          std::chrono::milliseconds timeout = std::chrono::hours(24)) const;
 
  private:
   AcceleratorOptions options_;

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,7 +14,7 @@ namespace lockstep {
 
 /// Where in a run the ranks meet. All of them open the same phase, so a rank that fails knows which vote the
 /// others wait in.
-enum class Phase { start, window, evaluation, checkpoint, run_end };
+enum class Phase { start, window, evaluation, checkpoint, run_end, main_process_first };
 
 /// What a rank brings to a phase. Of fixed size, so that it always fits what the others expect.
 struct Vote {
@@ -48,6 +49,8 @@ class Collectives {
   [[nodiscard]] virtual int world_size() const = 0;
   /// No rank was lost.
   [[nodiscard]] virtual bool usable() const = 0;
+  /// Of what follows; returns the one before.
+  virtual std::chrono::milliseconds set_timeout(std::chrono::milliseconds timeout) = 0;
 
   /// Every rank's vote, in rank order.
   [[nodiscard]] virtual std::vector<Vote> vote(const Vote& mine) = 0;
@@ -55,7 +58,7 @@ class Collectives {
   [[nodiscard]] virtual std::vector<std::string> exchange(const std::string& mine) = 0;
   /// Gives all of them rank 0's values. Of any device and strides.
   virtual void broadcast(const std::vector<at::Tensor>& tensors) = 0;
-  /// Starts to sum a contiguous floating-point tensor over the ranks, in place. In the order of the calls.
+  /// Starts to sum a contiguous tensor of numbers over the ranks, in place. In the order of the calls.
   [[nodiscard]] virtual std::unique_ptr<PendingSum> sum(const at::Tensor& tensor) = 0;
   virtual void barrier() = 0;
 
@@ -71,6 +74,7 @@ class SingleProcess final : public Collectives {
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int world_size() const override { return 1; }
   [[nodiscard]] bool usable() const override { return true; }
+  std::chrono::milliseconds set_timeout(std::chrono::milliseconds timeout) override { return timeout; }
   [[nodiscard]] std::vector<Vote> vote(const Vote& mine) override { return {mine}; }
   [[nodiscard]] std::vector<std::string> exchange(const std::string& mine) override { return {mine}; }
   void broadcast(const std::vector<at::Tensor>&) override {}

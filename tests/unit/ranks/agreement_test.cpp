@@ -15,6 +15,7 @@ class Scripted final : public Collectives {
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int world_size() const override { return 2; }
   [[nodiscard]] bool usable() const override { return usable_; }
+  std::chrono::milliseconds set_timeout(std::chrono::milliseconds timeout) override { return timeout; }
   [[nodiscard]] std::vector<Vote> vote(const Vote& mine) override {
     Vote theirs = mine;
     theirs.failed = other_failed;
