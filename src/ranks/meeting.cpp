@@ -90,7 +90,11 @@ bool will_answer(c10d::Store& store, int rank) {
 std::string cause_of(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   const std::string text = of_torch ? of_torch->what_without_backtrace() : error.what();
-  return text.substr(0, text.find('\n'));
+  // Gloo puts the place in its own sources before the cause, and general advice behind it.
+  const auto place = text.find(".cc:");
+  const auto end_of_place = text.find("] ", place == std::string::npos ? text.size() : place);
+  const auto begin = end_of_place == std::string::npos ? 0 : end_of_place + 2;
+  return text.substr(begin, std::min(text.find('\n'), text.find(". This is typically")) - begin);
 }
 
 Meeting::Meeting(const Launch& launch, milliseconds timeout) : launch_(launch), timeout_(timeout) {

@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-/// The first line of what c10d reports, without its stack trace.
+/// What c10d reports, in one line.
 std::string cause_of(const std::exception& error);
 
 struct RollCall {

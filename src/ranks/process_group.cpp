@@ -7,7 +7,6 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <exception>
 #include <map>
@@ -122,6 +121,7 @@ class ProcessGroup final : public Collectives {
 
  private:
   class Sum;
+  enum class Manner { in_order, at_once };
 
   void begin(Operation operation);
   [[nodiscard]] at::Tensor gather(const at::Tensor& mine, const Operation& during);
@@ -131,7 +131,7 @@ class ProcessGroup final : public Collectives {
   [[nodiscard]] c10d::Backend& backend_of(const at::Tensor& tensor);
   void guarded(const Operation& during, auto&& call);
   [[noreturn]] void lose(const Operation& during, const std::exception& error);
-  void close();
+  void close(Manner manner);
   [[nodiscard]] std::string text_of(const Operation& operation) const;
 
   std::shared_ptr<Meeting> meeting_;
@@ -204,7 +204,10 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Meeting> meeting, const GroupOptions&
 
 ProcessGroup::~ProcessGroup() {
   if (usable() && std::uncaught_exceptions() > exceptions_) abandon(message::left_by_an_error());
-  // A thread that still ends the connections must not meet the end of the process.
+  for (auto* group : {inside_.get(), this}) {
+    if (group && group->usable()) group->close(Manner::in_order);
+  }
+  // The end of the process should not meet a thread that ends connections, at about 10 ms for each.
   if (closing_) (void)closing_->within(std::chrono::seconds(1));
 }
 
@@ -332,7 +335,7 @@ void ProcessGroup::abandon(const std::string& reason) noexcept {
   if (inside_) inside_->abandon(reason);
   lost_ = message::rank_lost(message::during_all(), {rank()}, reason);
   meeting_->give_reason(name_, reason);
-  close();
+  close(Manner::at_once);
 }
 
 /// Rows in rank order of bytes on the CPU.
@@ -404,12 +407,12 @@ void ProcessGroup::guarded(const Operation& during, auto&& call) {
 
 void ProcessGroup::lose(const Operation& during, const std::exception& error) {
   // Whoever still waits for this rank notices, and answers the roll call too.
-  close();
+  close(Manner::at_once);
   const auto [missing, reason] = meeting_->roll_call(name_);
   lost_ = message::rank_lost(text_of(during), missing, reason.empty() ? cause_of(error) : reason);
   if (inside_ && inside_->usable()) {
     inside_->lost_ = lost_;
-    inside_->close();
+    inside_->close(Manner::at_once);
   }
   throw *lost_;
 }
@@ -418,10 +421,10 @@ std::string ProcessGroup::text_of(const Operation& operation) const {
   return inside_ ? operation.text() : message::inside_a_step(operation.text());
 }
 
-/// Ends the connections, on a thread of its own: what is under way ends only when its peers notice or its
-/// time is over.
-void ProcessGroup::close() {
-  closing_.emplace([gloo = std::exchange(gloo_, {}), nccl = std::exchange(nccl_, {})] {
+/// On a thread of its own: what is under way ends only when its peers notice or its time is over.
+void ProcessGroup::close(Manner manner) {
+  closing_.emplace([gloo = std::exchange(gloo_, {}), nccl = std::exchange(nccl_, {}), manner] {
+    if (manner == Manner::in_order) return;
     gloo->close();
     if (nccl) nccl->abort();
   });

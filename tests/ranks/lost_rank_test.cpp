@@ -63,6 +63,8 @@ CATCH_TEST_CASE("a rank that is killed is named by the others at once, whatever 
     const auto ranks = lose_one(3, 1, operation, killed);
     CATCH_CHECK(WIFSIGNALED(ranks[1].status));
     check_others(ranks, 1, "rank 1 ended or stopped answering", name);
+    // The cause in a few words, without Gloo's own sources and advice.
+    CATCH_CHECK_THAT(ranks[0].text, Contains(" by peer") && !Contains("gloo/") && !Contains("typically"));
     CATCH_CHECK(ranks[0].after < 5s);
   }
 }
