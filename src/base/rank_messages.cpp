@@ -169,8 +169,7 @@ std::string warning_of_slurm(const std::string& launcher, int rank, int world_si
 std::string warning_of_interactive(const std::string& job, int tasks) {
   return fmt::format(
       "this process runs as the only rank: the {} tasks of SLURM do not count in a job called \"{}\", "
-      "where a person works. For ranks give srun another name: srun --job-name=train, with "
-      "SLURM_JOB_NAME=train in an allocation.",
+      "where a person works. For ranks give the step another name: srun --job-name=train.",
       tasks, job);
 }
 

@@ -17,10 +17,10 @@ void report_fatal_error(const std::exception& error) noexcept {
   try {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
-    const nlohmann::json report = {
-        {"message",
-         {{"message", c10::demangle(typeid(error).name()) + ": " + error.what()},
-          {"extraInfo", {{"py_callstack", ""}, {"timestamp", std::to_string(seconds)}}}}}};
+    // No "py_callstack": torchrun shows it instead of the message, even where it is empty.
+    const nlohmann::json report = {{"message",
+                                    {{"message", c10::demangle(typeid(error).name()) + ": " + error.what()},
+                                     {"extraInfo", {{"timestamp", std::to_string(seconds)}}}}}};
     std::ofstream(file) << report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   } catch (...) {
     // The error itself is what matters, and its message is on its way to the standard error stream.

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <map>
@@ -18,6 +19,7 @@
 #include "base/rank_messages.hpp"
 #include "ranks/broken_pipes.hpp"
 #include "ranks/detached.hpp"
+#include "ranks/local_address.hpp"
 #include "ranks/meeting.hpp"
 #include "ranks/nccl_backend.hpp"
 
@@ -181,9 +183,10 @@ ProcessGroup::ProcessGroup(std::shared_ptr<Meeting> meeting, const GroupOptions&
     auto settings =
         c10d::ProcessGroupGloo::Options::create(std::max(meeting_->time_left(), milliseconds(100)));
     if (is_main) {
-      const bool on_one_machine = launch.local_size == launch.world_size;
-      devices = on_one_machine ? Devices{c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")}
-                               : c10d::ProcessGroupGloo::Options::create_default()->devices;
+      // Without a word of the user's, Gloo takes what the machine's own name resolves to.
+      devices = std::getenv("GLOO_SOCKET_IFNAME")
+                    ? c10d::ProcessGroupGloo::Options::create_default()->devices
+                    : Devices{c10d::ProcessGroupGloo::createDeviceForHostname(address_for_others(launch))};
     }
     settings->devices = devices;
     gloo_ = c10::make_intrusive<Gloo>(meeting_->store_of(name_), launch.rank, launch.world_size, settings);

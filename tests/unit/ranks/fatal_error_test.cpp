@@ -30,7 +30,7 @@ json reported(const std::exception& error) {
 CATCH_TEST_CASE("a fatal error is reported with its type, its text and the time") {
   const json report = reported(RankError("rank-lost", "rank 1 \"ended\"\nearly"));
   CATCH_CHECK(report["message"]["message"] == "lockstep::RankError: [rank-lost] rank 1 \"ended\"\nearly");
-  CATCH_CHECK(report["message"]["extraInfo"]["py_callstack"] == "");
+  CATCH_CHECK_FALSE(report["message"]["extraInfo"].contains("py_callstack"));
   const auto time = std::stoll(report["message"]["extraInfo"]["timestamp"].get<std::string>());
   CATCH_CHECK(std::abs(time - static_cast<long long>(std::time(nullptr))) < 100);
 }
