@@ -35,6 +35,7 @@ ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 FOLDER = tempfile.TemporaryDirectory()
 RUN_DIR = pathlib.Path(FOLDER.name, "run")
 EXAMPLE = [PROGRAM, "--run-dir", str(RUN_DIR), *FLAGS]
+TORCHRUN = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node=2"]
 
 
 def check(condition, what):
@@ -135,9 +136,8 @@ def lockstep():
 
 
 def torchrun():
-    command = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node=2"]
-    check_same_end(*run([*command, *EXAMPLE]))
-    code, output = run([*command, PROGRAM, "--data-dir", FOLDER.name])
+    check_same_end(*run([*TORCHRUN, *EXAMPLE]))
+    code, output = run([*TORCHRUN, PROGRAM, "--data-dir", FOLDER.name])
     check(code == 1, f"exit code {code} without data:\n{output}")
     cause = output[output.find("Root Cause"):]
     check("[cannot-read-idx]" in cause, f"torchrun does not show the cause:\n{output}")
@@ -202,6 +202,16 @@ def stop():
         os.kill(launcher if to_rank is None else rank_process(launcher, to_rank), sent)
         check_stopped(*running.end(), sent.name)
         check_same_end(*run(command))
+
+
+def restart():
+    """A launcher that starts all ranks again after one was killed comes to the same end."""
+    for launcher in ([LOCKSTEP, "launch", "-n", "2", "--restarts", "1", "--"], [*TORCHRUN, "--max-restarts=1"]):
+        shutil.rmtree(RUN_DIR, ignore_errors=True)
+        running = Running([*launcher, *EXAMPLE])
+        wait_for_updates()
+        os.kill(rank_process(running.processes[0].pid, 1), signal.SIGKILL)
+        check_same_end(*running.end())
 
 
 @contextlib.contextmanager
