@@ -206,7 +206,8 @@ def stop():
 
 def restart():
     """A launcher that starts all ranks again after one was killed comes to the same end."""
-    for launcher in ([LOCKSTEP, "launch", "-n", "2", "--restarts", "1", "--"], [*TORCHRUN, "--max-restarts=1"]):
+    for launcher in ([LOCKSTEP, "launch", "-n", "2", "--restarts", "1", "--"],
+                     [*TORCHRUN, "--max-restarts=1"]):
         shutil.rmtree(RUN_DIR, ignore_errors=True)
         running = Running([*launcher, *EXAMPLE])
         wait_for_updates()

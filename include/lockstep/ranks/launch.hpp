@@ -13,8 +13,8 @@ struct LaunchOptions {
   std::optional<int> rank = {};
   std::optional<int> world_size = {};
   std::optional<int> local_rank = {};
-  /// Where the ranks meet: "host:port", reachable from all of them, where rank 0 listens; or "file:///path" of a file
-  /// that does not exist yet, in a folder that all of them see.
+  /// Where the ranks meet: "host:port", reachable from all of them, where rank 0 listens; or "file:///path" of
+  /// a file that does not exist yet, in a folder that all of them see.
   std::optional<std::string> meeting_point = {};
 
   bool operator==(const LaunchOptions&) const = default;
