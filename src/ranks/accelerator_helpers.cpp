@@ -1,4 +1,5 @@
 // What a program does on all ranks besides training.
+#include <ATen/core/Scalar.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/div.h>

@@ -85,6 +85,15 @@ bool will_answer(c10d::Store& store, int rank) {
          !store.check({numbered("left", rank)});
 }
 
+/// How often this process has come to this place: what a launcher keeps there outlives a run, and a program may have
+/// several in a row.
+int meetings_before(const Launch& launch) {
+  static std::mutex mutex;
+  static std::map<std::string, int> meetings;
+  const std::lock_guard lock(mutex);
+  return meetings[place_of(launch)]++;
+}
+
 }  // namespace
 
 std::string cause_of(const std::exception& error) {

@@ -22,10 +22,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -199,6 +201,9 @@ inline Ranks run_ranks(int count, const std::function<std::string(Rank&)>& body,
   const auto start = Clock::now();
   const auto output_of = [&](int rank) { return directory.path() / ("stderr-" + std::to_string(rank)); };
 
+  // What waits in a buffer would be written by every child too.
+  std::cout << std::flush;
+  std::fflush(nullptr);
   for (int number = 0; number < count; ++number) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");

@@ -124,7 +124,9 @@ class Evaluator : public ModelEvaluator<typename detail::StepSignature<Step>::Mo
         for (auto& [name, total] : totals) {
           sets_.at(name).for_each(
               request.limit_batches, shard,
-              [&](const Batch& batch) { total.add(detail::call_step(step_, model, batch, accelerator_)); });
+              [&, &total = total](const Batch& batch) {
+                total.add(detail::call_step(step_, model, batch, accelerator_));
+              });
         }
       });
       return detail::results_over_ranks(totals, agreement);
