@@ -131,8 +131,8 @@ Meeting::Meeting(const Launch& launch, milliseconds timeout) : launch_(launch), 
 void Meeting::open() {
   const BrokenPipesBlocked broken_pipes;
   auto store = launch_.host.empty() ? file_store(launch_) : tcp_store(launch_, timeout_);
-  store_ =
-      c10::make_intrusive<c10d::PrefixStore>("lockstep/" + std::to_string(launch_.restart), std::move(store));
+  const auto prefix = "lockstep/" + std::to_string(launch_.restart) + "/" + std::to_string(meetings_before(launch_));
+  store_ = c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store));
   store_->setTimeout(timeout_);
 }
 
