@@ -30,12 +30,6 @@ auto retry_interrupted(Call call) {
 
 }  // namespace
 
-FileDescriptor::~FileDescriptor() {
-  if (value_ >= 0) ::close(value_);
-}
-
-int FileDescriptor::release() noexcept { return std::exchange(value_, -1); }
-
 // O_NONBLOCK: opening a pipe would wait for its writer.
 InputFile::InputFile(std::filesystem::path path, Links links)
     : path_(std::move(path)), file_(retry_interrupted([&] {

@@ -10,24 +10,10 @@
 #include <filesystem>
 #include <string>
 
+#include "base/file_descriptor.hpp"
 #include "lockstep/base/error.hpp"
 
 namespace lockstep {
-
-/// Owns an open file.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int value = -1) noexcept : value_(value) {}
-  ~FileDescriptor();
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-
-  [[nodiscard]] int get() const noexcept { return value_; }
-  [[nodiscard]] int release() noexcept;
-
- private:
-  int value_;
-};
 
 /// Whether a symbolic link in the place of a file is followed. Links among the directories before it always
 /// are.

@@ -26,7 +26,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int exit_usage = 2;
 constexpr int exit_stopped = 75;
 constexpr int exit_cannot_run = 126;
 constexpr int exit_not_found = 127;
@@ -47,7 +46,7 @@ void say(fmt::format_string<T...> text, T&&... values) {
 /// Another program may take it before rank 0 does, but the system gives a number again only after many
 /// others.
 int free_port() {
-  const OwnedFd socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const FileDescriptor socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   socklen_t length = sizeof address;
@@ -109,7 +108,7 @@ class Signals {
     sigemptyset(&set);
     for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1}) sigaddset(&set, signal);
     sigprocmask(SIG_BLOCK, &set, nullptr);
-    fd_ = OwnedFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    fd_ = FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     std::signal(SIGPIPE, SIG_IGN);
   }
   [[nodiscard]] int fd() const { return fd_.get(); }
@@ -120,7 +119,7 @@ class Signals {
   }
 
  private:
-  OwnedFd fd_;
+  FileDescriptor fd_;
 };
 
 struct Outcome {

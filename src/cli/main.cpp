@@ -15,7 +15,6 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     return exit_code;
   } catch (const CLI::ParseError& error) {
-    constexpr int exit_usage = 2;
-    return app.exit(error) == EXIT_SUCCESS ? EXIT_SUCCESS : exit_usage;
+    return app.exit(error) == EXIT_SUCCESS ? EXIT_SUCCESS : lockstep::cli::exit_usage;
   }
 }

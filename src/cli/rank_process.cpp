@@ -13,14 +13,14 @@ namespace lockstep::cli {
 namespace {
 
 struct Pipe {
-  OwnedFd read_end;
-  OwnedFd write_end;
+  FileDescriptor read_end;
+  FileDescriptor write_end;
 };
 
 Pipe make_pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
-  return {OwnedFd(ends[0]), OwnedFd(ends[1])};
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
 std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
@@ -48,23 +48,11 @@ void become(char* const* program, char* const* environment, pid_t launcher, int 
 
 }  // namespace
 
-OwnedFd& OwnedFd::operator=(OwnedFd&& other) noexcept {
-  if (is_open()) close(fd_);
-  fd_ = other.release();
-  return *this;
-}
-
-OwnedFd::~OwnedFd() {
-  if (is_open()) close(fd_);
-}
-
-int OwnedFd::release() { return std::exchange(fd_, -1); }
-
 RankProcess::RankProcess(int rank, const std::vector<std::string>& program,
                          const std::vector<std::string>& environment)
     : rank_(rank),
-      streams_{Stream{OwnedFd(), PrefixedLines(rank, STDOUT_FILENO)},
-               Stream{OwnedFd(), PrefixedLines(rank, STDERR_FILENO)}} {
+      streams_{Stream{FileDescriptor(), PrefixedLines(rank, STDOUT_FILENO)},
+               Stream{FileDescriptor(), PrefixedLines(rank, STDERR_FILENO)}} {
   Pipe output = make_pipe();
   Pipe errors = make_pipe();
   Pipe failure = make_pipe();
@@ -80,7 +68,7 @@ RankProcess::RankProcess(int rank, const std::vector<std::string>& program,
     (void)!write(failure.write_end.get(), &reason, sizeof reason);
     _exit(EXIT_FAILURE);
   }
-  failure.write_end = OwnedFd();
+  failure.write_end = FileDescriptor();
   int reason = 0;
   ssize_t got = 0;
   do {
@@ -124,7 +112,7 @@ void pass_on(RankProcess::Stream& stream) {
     stream.lines.add({buffer, static_cast<std::size_t>(got)});
   } else if (got == 0 || (errno != EINTR && errno != EAGAIN)) {
     stream.lines.end();
-    stream.from = OwnedFd();
+    stream.from = FileDescriptor();
   }
 }
 

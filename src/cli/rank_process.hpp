@@ -8,24 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "base/file_descriptor.hpp"
 #include "cli/prefixed_lines.hpp"
 
 namespace lockstep::cli {
-
-/// A file descriptor that is closed with its owner.
-class OwnedFd {
- public:
-  explicit OwnedFd(int fd = -1) : fd_(fd) {}
-  OwnedFd(OwnedFd&& other) noexcept : fd_(other.release()) {}
-  OwnedFd& operator=(OwnedFd&& other) noexcept;
-  ~OwnedFd();
-  [[nodiscard]] int get() const { return fd_; }
-  [[nodiscard]] bool is_open() const { return fd_ >= 0; }
-  int release();
-
- private:
-  int fd_;
-};
 
 /// How a process ended.
 struct Ending {
@@ -52,7 +38,7 @@ class RankProcess {
   void kill_group() const;
 
   struct Stream {
-    OwnedFd from;  ///< closed once the process has closed it
+    FileDescriptor from;  ///< closed once the process has closed it
     PrefixedLines lines;
   };
   [[nodiscard]] std::array<Stream, 2>& streams() { return streams_; }

@@ -146,17 +146,15 @@ AgreedWindow SharedRun::close_window(AccumulationWindow& window, bool stop, bool
   }
   if (!sync_) return agreed;
 
-  const bool sends = unit_known_ || agreed.samples > 0;
-  if (sends) {
-    if (!unit_known_) {
-      const c10::AutoGradMode no_grad(false);
-      if (window.samples() > 0 && window.loss_unit() != unit) {
-        at::_foreach_mul_(arena_.gradients(), static_cast<double>(window.loss_unit()) / static_cast<double>(unit));
-      }
-      sync_->send_rest();
+  const bool sums = unit_known_ || agreed.samples > 0;
+  if (sums && !unit_known_) {
+    const c10::AutoGradMode no_grad(false);
+    if (window.samples() > 0 && window.loss_unit() != unit) {
+      at::_foreach_mul_(arena_.gradients(), static_cast<double>(window.loss_unit()) / static_cast<double>(unit));
     }
-    sync_->wait(touched_on_any_rank(all_touched));
+    sync_->send_rest();
   }
+  if (sums) sync_->wait(touched_on_any_rank(all_touched));
   window.agree_on(unit);
   return agreed;
 }

@@ -32,7 +32,6 @@ class SharedRun {
  public:
   SharedRun(const Accelerator& accelerator, ParameterArena& arena, const TrainedModules& modules);
 
-  [[nodiscard]] Agreement& agreement() const { return agreement_; }
   [[nodiscard]] bool alone() const { return agreement_.alone(); }
 
   /// Compares what must be equal on all ranks. Errors: RankError `ranks-differ` on all of them, naming each difference.

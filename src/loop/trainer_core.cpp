@@ -442,13 +442,15 @@ struct TrainerCore::Impl {
 
   /// A rank without a batch does not call its Step, and the others would wait for it there.
   void refuse_uneven_batch_norm() {
+    if (agreement.alone() || parts.own_batches || only_evaluates()) return;
     const int ranks = parts.accelerator.world_size();
-    const bool synchronised = has_sync_batch_norm(parts.model) || (parts.objective && has_sync_batch_norm(*parts.objective));
-    if (agreement.alone() || !synchronised || only_evaluates()) return;
     const auto batches = limited(config.limit_train_batches, parts.source.batches);
-    const bool split_evenly = parts.source.split_batches.value_or(false) && parts.source.drop_last.value_or(false);
-    const bool even = split_evenly || (batches && !parts.source.split_batches.value_or(false) && *batches % ranks == 0);
-    if (!even && !parts.own_batches) throw message::sync_batch_norm_uneven(batches.value_or(-1), ranks);
+    const bool even = parts.source.split_batches.value_or(false) ? parts.source.drop_last.value_or(false)
+                                                                 : batches && *batches % ranks == 0;
+    if (even) return;
+    if (has_sync_batch_norm(parts.model) || (parts.objective && has_sync_batch_norm(*parts.objective))) {
+      throw message::sync_batch_norm_uneven(batches.value_or(-1), ranks);
+    }
   }
 
   /// Batches of the source that all ranks together take for one microbatch of each.

@@ -145,13 +145,10 @@ void GradientSync::send_rest() {
   while (sent_ < slices_.size()) {
     auto& slice = slices_[sent_];
     if (arena_.layout() == ParameterLayout::separate) {
-      std::int64_t offset = 0;
-      for (std::size_t i = slice.first; i < slice.last; ++i) {
-        const auto& parameter = arena_.members()[i].parameter;
-        const auto part = slice.values.narrow(0, offset, parameter.numel()).view(parameter.sizes());
-        parameter.grad().defined() ? part.copy_(parameter.grad()) : part.zero_();
-        offset += parameter.numel();
-      }
+      each_part(slice, [this](std::size_t member, const at::Tensor& part) {
+        const auto& gradient = arena_.members()[member].parameter.grad();
+        gradient.defined() ? part.copy_(gradient) : part.zero_();
+      });
     }
     send(slice);
   }
@@ -166,14 +163,20 @@ void GradientSync::wait(const std::vector<bool>& touched) {
   sent_ = 0;
   arena_.touch(touched);
   if (arena_.layout() == ParameterLayout::flat) return;
-  for (auto& slice : slices_) {
-    std::int64_t offset = 0;
-    for (std::size_t i = slice.first; i < slice.last; ++i) {
-      const auto& parameter = arena_.members()[i].parameter;
-      const auto part = slice.values.narrow(0, offset, parameter.numel()).view(parameter.sizes());
-      if (touched[i]) parameter.mutable_grad().copy_(part);
-      offset += parameter.numel();
-    }
+  for (const auto& slice : slices_) {
+    each_part(slice, [&](std::size_t member, const at::Tensor& part) {
+      if (touched[member]) arena_.members()[member].parameter.mutable_grad().copy_(part);
+    });
+  }
+}
+
+void GradientSync::each_part(const Slice& slice,
+                             const std::function<void(std::size_t member, const at::Tensor& part)>& use) const {
+  std::int64_t offset = 0;
+  for (std::size_t i = slice.first; i < slice.last; ++i) {
+    const auto& parameter = arena_.members()[i].parameter;
+    use(i, slice.values.narrow(0, offset, parameter.numel()).view(parameter.sizes()));
+    offset += parameter.numel();
   }
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -53,6 +54,9 @@ class GradientSync {
   void order(const NamedTensors& model_parameters);
   void arrived(std::size_t member);
   void send(Slice& slice);
+  /// Separate: where the gradient of each of its members lies in the slice.
+  void each_part(const Slice& slice,
+                 const std::function<void(std::size_t member, const at::Tensor& part)>& use) const;
 
   ParameterArena& arena_;
   Collectives& collectives_;

@@ -30,16 +30,6 @@ CATCH_TEST_CASE("the weight is the mean of its window's targets, however they ar
   CATCH_CHECK(run.model().value() == 10);  // the epoch's last window, of one sample
 }
 
-struct SummedLoss : Cnn {
-  auto step() const {
-    return [](ConvNet& model, const Example& batch) -> StepOutput {
-      auto output = classify(model.forward(batch.data), batch.target);
-      output.loss = output.loss * batch.target.size(0);
-      return output;
-    };
-  }
-};
-
 CATCH_TEST_CASE("a Step that returns a sum instead of a mean is found out by accumulate") {
   const auto finding = testing::check_accumulate(SummedLoss());
   CATCH_CHECK_THAT(finding.difference, Catch::Matchers::StartsWith("2 microbatches a window against"));

@@ -231,6 +231,17 @@ struct Cnn {
   }
 };
 
+/// Returns a sum, so that unequal batches weigh wrongly.
+struct SummedLoss : Cnn {
+  auto step() const {
+    return [](ConvNet& model, const Example& batch) -> StepOutput {
+      auto output = classify(model.forward(batch.data), batch.target);
+      output.loss = output.loss * batch.target.size(0);
+      return output;
+    };
+  }
+};
+
 /// A convolution whose weight is laid out channels-last, a tied weight, a frozen layer, one that only every
 /// other batch uses, and one that none does.
 struct OddNet : torch::nn::Module {

@@ -92,6 +92,13 @@ Trouble on_rank_1(Rank& rank, std::function<void(Trouble&)> put) {
   return trouble;
 }
 
+/// Rank 0 ended because of what rank 1 said.
+void check_told_of_rank_1(const Ranks& ranks, const std::string& said) {
+  CATCH_CAPTURE(ranks.report());
+  CATCH_CHECK(ranks[0].error_id == "rank-failed");
+  CATCH_CHECK_THAT(ranks[0].text, Contains("rank 1: " + said));
+}
+
 CATCH_TEST_CASE("a Step that throws on one rank ends all of them at that update") {
   for (const int count : {2, 3}) {
     const auto ranks = run_with_trouble(
@@ -102,8 +109,7 @@ CATCH_TEST_CASE("a Step that throws on one rank ends all of them at that update"
           });
         },
         -2);
-    CATCH_CHECK(ranks[0].error_id == "rank-failed");
-    CATCH_CHECK_THAT(ranks[0].text, Contains("rank 1: a leaf fell"));
+    check_told_of_rank_1(ranks, "a leaf fell");
     CATCH_CHECK(ranks[1].text == "a leaf fell");
     if (count == 3) CATCH_CHECK(ranks[2].text == ranks[0].text);
   }
@@ -118,8 +124,7 @@ CATCH_TEST_CASE("a rank that is out of memory in its Step ends all of them at th
         });
       },
       -2);
-  CATCH_CHECK(ranks[0].error_id == "rank-failed");
-  CATCH_CHECK_THAT(ranks[0].text, Contains("rank 1: std::bad_alloc"));
+  check_told_of_rank_1(ranks, "std::bad_alloc");
 }
 
 CATCH_TEST_CASE("a loss that is not finite on one rank ends all of them at that update") {
@@ -228,8 +233,7 @@ CATCH_TEST_CASE("a data set that throws on one rank ends all of them at that upd
                    folder.path() / "checkpoints");
     });
     CATCH_CAPTURE(ranks.report());
-    CATCH_CHECK(ranks[0].error_id == "rank-failed");
-    CATCH_CHECK_THAT(ranks[0].text, Contains("rank 1: a leaf fell"));
+    check_told_of_rank_1(ranks, "a leaf fell");
     CATCH_CHECK(saved_w(folder.path() / "checkpoints" / "last") == -5);
   }
 }
@@ -241,8 +245,7 @@ CATCH_TEST_CASE("an optimizer that throws on one rank ends all of them one updat
         return on_rank_1(rank, [](Trouble& trouble) { trouble.in_optimizer = at_call(3, fail); });
       },
       -2);
-  CATCH_CHECK(ranks[0].error_id == "rank-failed");
-  CATCH_CHECK_THAT(ranks[0].text, Contains("rank 1: a leaf fell"));
+  check_told_of_rank_1(ranks, "a leaf fell");
 }
 
 CATCH_TEST_CASE("an evaluation that throws on one rank ends all of them there") {
@@ -252,8 +255,7 @@ CATCH_TEST_CASE("an evaluation that throws on one rank ends all of them there") 
         return on_rank_1(rank, [](Trouble& trouble) { trouble.in_evaluation = at_call(3, fail); });
       },
       -2);
-  CATCH_CHECK(ranks[0].error_id == "rank-failed");
-  CATCH_CHECK_THAT(ranks[0].text, Contains("rank 1: a leaf fell"));
+  check_told_of_rank_1(ranks, "a leaf fell");
 }
 
 CATCH_TEST_CASE("a checkpoint that cannot be written ends all ranks, and every older one stays") {

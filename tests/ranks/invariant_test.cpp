@@ -25,17 +25,6 @@ CATCH_TEMPLATE_TEST_CASE("ranks give the update of one in the other precisions t
   CATCH_CHECK(checked<TestType>(2, {.precision = precision, .tolerance = tolerance}) == "found: ");
 }
 
-/// Returns a sum, so that unequal batches weigh wrongly.
-struct SummedLoss : Cnn {
-  auto step() const {
-    return [](ConvNet& model, const Example& batch) -> StepOutput {
-      auto output = classify(model.forward(batch.data), batch.target);
-      output.loss = output.loss * batch.target.size(0);
-      return output;
-    };
-  }
-};
-
 CATCH_TEST_CASE("a Step that returns a sum instead of a mean is found out by ranks") {
   CATCH_CHECK_THAT(checked<SummedLoss>(2), Catch::Matchers::StartsWith("found: 2 ranks against one"));
 }
