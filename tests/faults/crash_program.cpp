@@ -1,7 +1,10 @@
-// Trains a tiny model with all that a checkpoint holds, for crash_matrix.py.
+// Trains a tiny model with all that a checkpoint holds, to be killed.
 //
-// Standard input is a socket. On it come orders, a line each, `FOLDER LAST_UPDATE`: a child process trains in
-// FOLDER, from its latest checkpoint on, to that update. The child says on the socket, a line each:
+// `crash_program FOLDER LAST_UPDATE` trains in FOLDER, from its latest checkpoint on, to that update; one rank of a run if
+// there are several. Prints `end` as below.
+//
+// Without arguments, for crash_matrix.py, standard input is a socket. On it come orders, a line each, with the same two
+// words; a child process follows each. The child says on the socket, a line each:
 //   ready PID       and waits for a byte
 //   update SHA256   before each update, of the weights
 //   end STEP SHA256 of raw and averaged weights, when train() returned
@@ -17,6 +20,7 @@
 #include <csignal>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -51,8 +55,9 @@ ls::TensorDataset points(std::int64_t count) {
   return ls::TensorDataset(x, x.square().sum(1, /*keepdim=*/true));
 }
 
-/// Six updates an epoch.
-void train(const std::string& folder, std::int64_t last_update) {
+/// Six updates an epoch on one rank. Returns the last update, and the hash of raw and averaged weights; on ranks other
+/// than the first nothing.
+std::string train(const std::string& folder, std::int64_t last_update, const std::function<void(Net&)>& before_update) {
   ls::Accelerator accelerator({.gradient_accumulation_steps = accumulation, .seed = 7, .device = at::kCPU});
   ls::DataLoader loader(points(6 * accumulation * 5), {.batch_size = 5, .shuffle = true, .seed = 7});
   ls::DataLoader validation_loader(points(7), {.batch_size = 7});
@@ -63,7 +68,7 @@ void train(const std::string& folder, std::int64_t last_update) {
   };
   std::int64_t microbatches = 0;
   const auto step = [&](Net& model, const ls::Example& batch) {
-    if (microbatches++ % accumulation == 0) say("update " + ls::sha256(ls::module_state(model)));
+    if (microbatches++ % accumulation == 0) before_update(model);
     return loss(model, batch);
   };
   ls::Evaluator evaluator(accelerator, {{"validation", validation_loader}}, loss);
@@ -75,9 +80,10 @@ void train(const std::string& folder, std::int64_t last_update) {
                                     .keep_checkpoints = 2,
                                     .monitor = ls::Monitor("validation/loss")},
                                    {.checkpoint_dir = folder, .resume_from = ls::latest});
+  if (!accelerator.is_main_process()) return {};
   ls::NamedTensors weights = trainer.weights(ls::Weights::raw);
   for (const auto& [name, tensor] : trainer.weights(ls::Weights::ema)) weights.emplace_back("ema." + name, tensor);
-  say("end " + std::to_string(state.step) + " " + ls::sha256(weights));
+  return std::to_string(state.step) + " " + ls::sha256(weights);
 }
 
 [[noreturn]] void follow(const std::string& order) {
@@ -90,7 +96,7 @@ void train(const std::string& folder, std::int64_t last_update) {
   char go = 0;
   if (::recv(STDIN_FILENO, &go, 1, 0) != 1) ::_exit(1);
   try {
-    train(folder, last_update);
+    say("end " + train(folder, last_update, [](Net& net) { say("update " + ls::sha256(ls::module_state(net))); }));
     ::_exit(0);
   } catch (const std::exception& error) {
     std::string text = error.what();
@@ -100,10 +106,8 @@ void train(const std::string& folder, std::int64_t last_update) {
   }
 }
 
-}  // namespace
-
-int main() {
-  at::set_num_threads(1);
+/// Children follow orders until there are no more.
+int serve() {
   std::string received;
   char bytes[4096];
   while (true) {
@@ -121,4 +125,14 @@ int main() {
     ::waitpid(child, &status, 0);
     say("exit " + std::to_string(status));
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  at::set_num_threads(1);
+  if (argc == 1) return serve();
+  if (argc != 3) return 2;
+  const auto end = train(argv[1], std::stoll(argv[2]), [](Net&) {});
+  if (!end.empty()) std::cout << "end " << end << std::endl;
 }
