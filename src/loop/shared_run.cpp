@@ -99,6 +99,7 @@ void SharedRun::compare_weights(std::int64_t update) {
 void SharedRun::open_window(const AccumulationWindow& window) {
   unit_known_ = window.loss_unit() != 0;
   agreement_.throw_kept();
+  if (sync_ && unit_known_) sync_->expect_vote();
 }
 
 void SharedRun::add(AccumulationWindow& window, const StepOutput& output, bool last) {
@@ -165,7 +166,10 @@ void SharedRun::fail_window(const std::exception_ptr& failure, std::int64_t loss
     // Others may wait for it inside their Step.
     agreement_.collectives().inside_step().abandon(text_of(failure));
     if (sync_) sync_->disarm();
-    if (sync_ && loss_unit != 0) sync_->send_rest();
+    if (sync_ && loss_unit != 0) {
+      sync_->expect_vote();
+      sync_->send_rest();
+    }
     (void)agreement_.meet({.phase = Phase::window});
   } catch (...) {
     // Either all ranks are told now, or none can be reached.

@@ -14,6 +14,17 @@
 #include "base/rank_messages.hpp"
 
 namespace lockstep {
+namespace {
+
+/// What a rank may send along with a vote, to all others together. Above about this size an all-reduce is as fast.
+constexpr std::int64_t small_bytes = 64 << 10;
+
+bool is_small(const at::Tensor& values, int ranks) {
+  const bool summable = values.scalar_type() == at::kFloat || values.scalar_type() == at::kDouble;
+  return values.is_cpu() && summable && static_cast<std::int64_t>(values.nbytes()) * (ranks - 1) <= small_bytes;
+}
+
+}  // namespace
 
 struct GradientSync::Slice {
   std::size_t first = 0;  // members, as they lie in memory
@@ -43,11 +54,13 @@ GradientSync::GradientSync(ParameterArena& arena, const NamedTensors& model_para
   cut(slice_bytes);
   order(model_parameters);
   const auto& members = arena_.members();
+  const bool flat = arena_.layout() == ParameterLayout::flat;
+  small_ = flat && slices_.size() == 1 && is_small(slices_.front().values, collectives_.world_size());
   // A parameter has one such hook, and one of the user's must not be replaced.
   const bool free = std::all_of(members.begin(), members.end(), [](const auto& member) {
     return !torch::autograd::impl::post_acc_grad_hooks(member.parameter);
   });
-  hooked_ = overlap && free && arena_.layout() == ParameterLayout::flat;
+  hooked_ = overlap && free && flat && !small_;
   if (!hooked_) return;
   here_.resize(members.size());
   for (std::size_t i = 0; i < members.size(); ++i) {
@@ -112,6 +125,12 @@ void GradientSync::order(const NamedTensors& model_parameters) {
   }
 }
 
+void GradientSync::expect_vote() {
+  if (!small_ || with_vote_) return;
+  collectives_.sum_with_vote(slices_.front().values);
+  with_vote_ = true;
+}
+
 void GradientSync::arm() {
   if (!hooked_) return;
   std::fill(here_.begin(), here_.end(), 0);
@@ -141,6 +160,7 @@ void GradientSync::send(Slice& slice) {
 }
 
 void GradientSync::send_rest() {
+  if (with_vote_) return;
   const c10::AutoGradMode no_grad(false);
   while (sent_ < slices_.size()) {
     auto& slice = slices_[sent_];
@@ -156,11 +176,7 @@ void GradientSync::send_rest() {
 
 void GradientSync::wait(const std::vector<bool>& touched) {
   const c10::AutoGradMode no_grad(false);
-  for (auto& slice : slices_) {
-    slice.sum->wait();
-    slice.sum.reset();
-  }
-  sent_ = 0;
+  drop();
   arena_.touch(touched);
   if (arena_.layout() == ParameterLayout::flat) return;
   for (const auto& slice : slices_) {
@@ -182,6 +198,7 @@ void GradientSync::each_part(const Slice& slice,
 
 void GradientSync::drop() {
   armed_ = false;
+  with_vote_ = false;
   for (auto& slice : slices_) {
     if (slice.sum) slice.sum->wait();
     slice.sum.reset();

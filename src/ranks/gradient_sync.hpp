@@ -20,6 +20,8 @@ namespace lockstep {
 /// what got no gradient, by send_rest(). Both ways sum the same slices in the same order, so they give the same bits.
 /// In the separate layout slices are gathered in buffers of their own and only sent by send_rest().
 ///
+/// A gradient that is one small slice is summed with the window's vote instead, if that was expected.
+///
 /// Ownership: refers to the arena and the collectives.
 class GradientSync {
  public:
@@ -30,6 +32,9 @@ class GradientSync {
   GradientSync(const GradientSync&) = delete;
   GradientSync& operator=(const GradientSync&) = delete;
 
+  /// All ranks call it in this window, before its vote: small gradients are summed with that. Calling it twice does no
+  /// more. Errors: those of Collectives.
+  void expect_vote();
   /// Before the window's last backward pass. Errors, from backward(): StepError `gradient-after-sync` where a
   /// gradient that was sent is added to.
   void arm();
@@ -66,6 +71,8 @@ class GradientSync {
   std::size_t sent_ = 0;               // slices, from the first
   bool hooked_ = false;
   bool armed_ = false;
+  bool small_ = false;
+  bool with_vote_ = false;  // in this window
 };
 
 }  // namespace lockstep

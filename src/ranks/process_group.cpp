@@ -13,7 +13,6 @@
 #include <map>
 #include <optional>
 #include <thread>
-#include <type_traits>
 #include <utility>
 
 #include "base/rank_messages.hpp"
@@ -22,6 +21,7 @@
 #include "ranks/local_address.hpp"
 #include "ranks/meeting.hpp"
 #include "ranks/nccl_backend.hpp"
+#include "ranks/summing_vote.hpp"
 
 namespace lockstep {
 namespace {
@@ -114,6 +114,7 @@ class ProcessGroup final : public Collectives {
 
   std::chrono::milliseconds set_timeout(std::chrono::milliseconds timeout) override;
   [[nodiscard]] std::vector<Vote> vote(const Vote& mine) override;
+  void sum_with_vote(const at::Tensor& tensor) override;
   [[nodiscard]] std::vector<std::string> exchange(const std::string& mine) override;
   void broadcast(const std::vector<at::Tensor>& tensors) override;
   [[nodiscard]] std::unique_ptr<PendingSum> sum(const at::Tensor& tensor) override;
@@ -145,6 +146,8 @@ class ProcessGroup final : public Collectives {
   std::optional<RankError> lost_;  ///< why gloo_ is null
   std::optional<Detached> closing_;
   std::map<at::ScalarType, bool> native_sums_;
+  std::optional<SummingVote> summing_vote_;
+  at::Tensor summed_with_vote_;  ///< by the next vote; undefined: nothing
   std::int64_t operations_ = 0;
   std::unique_ptr<ProcessGroup> inside_;
 };
@@ -236,13 +239,26 @@ milliseconds ProcessGroup::set_timeout(milliseconds timeout) {
 }
 
 std::vector<Vote> ProcessGroup::vote(const Vote& mine) {
-  static_assert(std::is_trivially_copyable_v<Vote>);
   const Operation during{.kind = Operation::Kind::vote, .phase = mine.phase};
   begin(during);
+  if (summed_with_vote_.defined()) {
+    const auto tensor = std::exchange(summed_with_vote_, {});
+    std::vector<Vote> votes;
+    guarded(during, [&] { votes = summing_vote_->vote(*gloo_, mine, tensor); });
+    return votes;
+  }
   const auto all = gather(bytes_of(&mine, sizeof mine), during);
   std::vector<Vote> votes(static_cast<std::size_t>(world_size()));
   std::memcpy(votes.data(), all.const_data_ptr(), votes.size() * sizeof(Vote));
   return votes;
+}
+
+void ProcessGroup::sum_with_vote(const at::Tensor& tensor) {
+  guarded({.kind = Operation::Kind::vote, .phase = Phase::window}, [&] {
+    if (!summing_vote_ || !summing_vote_->fits(tensor)) summing_vote_.emplace(rank(), world_size(), tensor);
+    summing_vote_->expect(*gloo_);
+  });
+  summed_with_vote_ = tensor;
 }
 
 std::vector<std::string> ProcessGroup::exchange(const std::string& mine) {

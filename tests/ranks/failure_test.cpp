@@ -400,22 +400,29 @@ CATCH_TEST_CASE("weights that something changes on one rank alone are found out 
   CATCH_CHECK_THAT(ranks[0].text, Contains("after update 3") && Contains("rank 1") && Contains("\"bias\""));
 }
 
+struct TwoWeights : torch::nn::Module {
+  at::Tensor w = register_parameter("w", torch::zeros({}));
+  at::Tensor b = register_parameter("b", torch::zeros({}));
+};
+
 CATCH_TEST_CASE("a gradient that is added to after it was sent is refused") {
   const auto ranks = run_ranks(2, [](Rank& rank) -> std::string {
-    Accelerator accelerator(rank.options());
-    OneWeight model;
+    auto options = rank.options();
+    options.slice_bytes = 1;  // a single slice as small as this would go with the vote
+    Accelerator accelerator(options);
+    TwoWeights model;
     torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(1));
     Batches source = numbered_batches(8);
-    Trainer trainer(accelerator, model, optimizer, source, Step([](OneWeight& weight, const at::Tensor&) {
+    Trainer trainer(accelerator, model, optimizer, source, [](TwoWeights& weights, const at::Tensor&) {
                       // A second backward pass inside of the first.
-                      auto copy = weight.w * 1;
-                      copy.register_hook([&weight](const at::Tensor& gradient) {
+                      auto copy = weights.w * 1;
+                      copy.register_hook([&weights](const at::Tensor& gradient) {
                         const c10::AutoGradMode on(true);
-                        (weight.w * 2).backward();
+                        (weights.w * 2).backward();
                         return gradient;
                       });
-                      return StepOutput{.loss = copy, .num_samples = 1};
-                    }));
+                      return StepOutput{.loss = copy + weights.b, .num_samples = 1};
+                    });
     trainer.train({.epochs = 1});
     return "trained";
   });

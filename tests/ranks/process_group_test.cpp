@@ -27,6 +27,28 @@ CATCH_TEST_CASE("every rank gets all votes in rank order") {
   CATCH_CHECK(ranks.same_text() == "10; 11 stop; 12; ");
 }
 
+CATCH_TEST_CASE("a vote brings the sum of a tensor along, in rank order, with nothing of a rank that failed") {
+  const auto ranks = run_ranks(3, [](Rank& rank) {
+    const auto group = join(rank);
+    std::string text;
+    const auto meet = [&](const at::Tensor& tensor, bool failed) {
+      group->sum_with_vote(tensor);
+      for (const auto& vote : group->vote({.failed = failed, .samples = rank.number})) {
+        text += std::to_string(vote.samples) + (vote.failed ? " failed " : " ");
+      }
+      text += std::to_string(tensor.sum().item<double>()) + "; ";
+    };
+    // In float, (2^24 + 1) - 2^24 is 0 and (2^24 - 2^24) + 1 is 1.
+    meet(torch::full({2}, std::vector{16777216.0, 1.0, -16777216.0}.at(static_cast<std::size_t>(rank.number))), false);
+    meet(torch::full({2}, std::vector{16777216.0, -16777216.0, 1.0}.at(static_cast<std::size_t>(rank.number))), false);
+    meet(torch::full({5}, 1.5, torch::kDouble), rank.number == 1);
+    text += std::to_string(group->vote({.samples = 7}).size());
+    return text;
+  });
+  CATCH_CHECK(ranks.same_text() ==
+              "0 1 2 0.000000; 0 1 2 2.000000; 0 1 failed 2 15.000000; 3");
+}
+
 CATCH_TEST_CASE("an exchange hands over texts of different lengths, empty ones and zero bytes among them") {
   const auto ranks = run_ranks(3, [](Rank& rank) {
     const auto group = join(rank);

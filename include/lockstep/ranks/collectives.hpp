@@ -54,6 +54,10 @@ class Collectives {
 
   /// Every rank's vote, in rank order.
   [[nodiscard]] virtual std::vector<Vote> vote(const Vote& mine) = 0;
+  /// The next vote() also sums this flat tensor of floats or doubles on the CPU, in place and in rank order: for what is
+  /// so small that a message of its own costs more than what is in it. Of a rank that failed it takes zeros. All ranks
+  /// call it before the same vote, the earlier the better.
+  virtual void sum_with_vote(const at::Tensor& tensor) = 0;
   /// Every rank's bytes, in rank order; they may differ in length.
   [[nodiscard]] virtual std::vector<std::string> exchange(const std::string& mine) = 0;
   /// Gives all of them rank 0's values. Of any device and strides.
@@ -76,6 +80,7 @@ class SingleProcess final : public Collectives {
   [[nodiscard]] bool usable() const override { return true; }
   std::chrono::milliseconds set_timeout(std::chrono::milliseconds timeout) override { return timeout; }
   [[nodiscard]] std::vector<Vote> vote(const Vote& mine) override { return {mine}; }
+  void sum_with_vote(const at::Tensor&) override {}
   [[nodiscard]] std::vector<std::string> exchange(const std::string& mine) override { return {mine}; }
   void broadcast(const std::vector<at::Tensor>&) override {}
   [[nodiscard]] std::unique_ptr<PendingSum> sum(const at::Tensor&) override;

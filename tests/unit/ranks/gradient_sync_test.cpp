@@ -15,7 +15,11 @@ class Twins final : public Collectives {
   [[nodiscard]] int world_size() const override { return 2; }
   [[nodiscard]] bool usable() const override { return true; }
   std::chrono::milliseconds set_timeout(std::chrono::milliseconds timeout) override { return timeout; }
-  [[nodiscard]] std::vector<Vote> vote(const Vote& mine) override { return {mine, mine}; }
+  [[nodiscard]] std::vector<Vote> vote(const Vote& mine) override {
+    if (with_vote.defined()) std::exchange(with_vote, {}).mul_(2);
+    return {mine, mine};
+  }
+  void sum_with_vote(const at::Tensor& tensor) override { with_vote = tensor; }
   [[nodiscard]] std::vector<std::string> exchange(const std::string& mine) override { return {mine, mine}; }
   void broadcast(const std::vector<at::Tensor>&) override {}
   [[nodiscard]] std::unique_ptr<PendingSum> sum(const at::Tensor& tensor) override {
@@ -32,6 +36,7 @@ class Twins final : public Collectives {
   void abandon(const std::string&) noexcept override {}
 
   std::vector<std::int64_t> sent;
+  at::Tensor with_vote;
 };
 
 /// Parameters of 1, 2, 3 and 4 elements; gradients arrive from the last to the first.
@@ -163,4 +168,48 @@ CATCH_TEST_CASE("hooks of the user's own are left in place, and gradients sent a
   sync.send_rest();
   CATCH_CHECK(ranks.sent.size() == 1);
   sync.drop();
+}
+
+CATCH_TEST_CASE("a small gradient is summed with the vote of a window where that was expected, and sent alone where not") {
+  Chain chain(ParameterLayout::flat, 1 << 20);
+  chain.sync->expect_vote();
+  chain.sync->expect_vote();
+  chain.sync->arm();
+  chain.backward();
+  chain.sync->disarm();
+  chain.sync->send_rest();
+  CATCH_CHECK(chain.ranks.sent.empty());
+  const double once = chain.gradient(0);
+  chain.arena->close_window();
+  (void)chain.ranks.vote({});
+  chain.sync->wait(all);
+  CATCH_CHECK(chain.gradient(0) == 2 * once);
+
+  chain.arena->open_window();
+  chain.backward();
+  chain.arena->close_window();
+  chain.sync->send_rest();
+  chain.sync->wait(all);
+  CATCH_CHECK(chain.ranks.sent == Sizes{3 * 16 + 4});
+  CATCH_CHECK(chain.gradient(0) == 2 * once);
+}
+
+CATCH_TEST_CASE("what is more than one slice, large, or of half precision is not summed with the vote") {
+  const auto with_vote = [](std::int64_t elements, at::ScalarType type, std::int64_t slice_bytes) {
+    NamedTensors parameters;
+    for (const auto* name : {"p1", "p2"}) {
+      parameters.emplace_back(name, torch::zeros({elements}, torch::TensorOptions(type).requires_grad(true)));
+    }
+    ParameterArena arena({parameters}, ParameterLayout::flat);
+    Twins ranks;
+    GradientSync sync(arena, parameters, ranks, slice_bytes, true);
+    sync.expect_vote();
+    return ranks.with_vote.defined();
+  };
+  CATCH_CHECK(with_vote(16, torch::kFloat, 1 << 20));
+  CATCH_CHECK(with_vote(16, torch::kDouble, 1 << 20));
+  CATCH_CHECK(with_vote(8 << 10, torch::kFloat, 1 << 20));  // 64 KiB together
+  CATCH_CHECK_FALSE(with_vote((8 << 10) + 16, torch::kFloat, 1 << 20));
+  CATCH_CHECK_FALSE(with_vote(16, torch::kFloat, 1));
+  CATCH_CHECK_FALSE(with_vote(16, torch::kBFloat16, 1 << 20));
 }
