@@ -10,6 +10,7 @@
 #include "lockstep/config/monitor.hpp"
 #include "lockstep/config/plateau.hpp"
 #include "lockstep/config/precision.hpp"
+#include "lockstep/config/save_request.hpp"
 #include "lockstep/config/schedule.hpp"
 #include "lockstep/config/settings.hpp"
 #include "lockstep/config/stop_request.hpp"

@@ -19,8 +19,8 @@ ConfigError invalid_settings(const std::vector<std::string>& problems) {
 ConfigError invalid_interval(const std::string& text) {
   return {
       "invalid-interval",
-      fmt::format("\"{}\" is not an interval: write a number from 1 up and its unit, as in \"50 steps\" or "
-                  "\"1 epoch\".",
+      fmt::format("\"{}\" is not an interval: write a number from 1 up and its unit, as in \"50 steps\", "
+                  "\"1 epoch\" or \"30 seconds\", or \"failure every 86400 seconds\".",
                   text)};
 }
 

@@ -106,7 +106,7 @@ class Signals {
   Signals() {
     sigset_t set;
     sigemptyset(&set);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1}) sigaddset(&set, signal);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
     sigprocmask(SIG_BLOCK, &set, nullptr);
     fd_ = FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     std::signal(SIGPIPE, SIG_IGN);
@@ -188,6 +188,8 @@ class Start {
   }
 
   void forward(int signal) {
+    // Asks for a save alone.
+    if (signal == SIGUSR2) return send(signal);
     outcome_.stopped = true;
     asked_to_end_ |= signal != SIGUSR1;
     send(signal);
@@ -260,7 +262,7 @@ void add_launch(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   launch_app->add_option("program", command->program, "The program and its arguments")->required();
   launch_app->footer(
-      "Each line that a rank prints gets \"[rank] \" in front. SIGINT, SIGTERM and SIGUSR1 go to all ranks. "
+      "Each line that a rank prints gets \"[rank] \" in front. SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 go to all ranks. "
       "The exit\n"
       "code is that of the first rank that failed, or 75 if they were stopped and the same command goes on.\n"
       "Neither 75 nor 2, a wrong command line, is worth a restart.");

@@ -47,6 +47,9 @@ void visit_fields(Is<TrainConfig> auto& config, auto&& field) {
   field("limit_evaluation_batches", config.limit_evaluation_batches);
   field("checkpoint_every", config.checkpoint_every);
   field("keep_checkpoints", config.keep_checkpoints);
+  field("background_saves", config.background_saves);
+  field("skip_busy_saves", config.skip_busy_saves);
+  field("fail_on_save_error", config.fail_on_save_error);
   field("max_grad_norm", config.max_grad_norm);
   field("max_grad_value", config.max_grad_value);
   field("monitor", config.monitor);

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/saving_messages.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -14,6 +16,10 @@ void check_interval(const char* name, const std::optional<Interval>& interval,
     found.push_back(
         fmt::format("{} is every {}: give at least 1, or std::nullopt for never.", name, interval->every));
   }
+}
+
+void check_untimed(const char* name, const std::optional<Interval>& interval, std::vector<std::string>& found) {
+  if (interval && interval->timed()) found.push_back(message::problem_timed_interval(name, to_string(*interval)));
 }
 
 void check_monitor(const Monitor& monitor, std::vector<std::string>& found) {
@@ -75,6 +81,14 @@ std::vector<std::string> problems(const TrainConfig& config) {
   check_interval("log_histograms_every", config.log_histograms_every, found);
   check_interval("check_ranks_every", config.check_ranks_every, found);
   check_interval("checkpoint_every", config.checkpoint_every, found);
+  check_untimed("evaluate_every", config.evaluate_every, found);
+  check_untimed("log_histograms_every", config.log_histograms_every, found);
+  check_untimed("check_ranks_every", config.check_ranks_every, found);
+  if (config.skip_busy_saves && !(config.background_saves && config.checkpoint_every)) {
+    found.emplace_back(
+        "skip_busy_saves is set but would be ignored: it needs background_saves and checkpoint_every; set them, or leave "
+        "it out.");
+  }
   if (config.keep_checkpoints && *config.keep_checkpoints < 1) {
     found.push_back(fmt::format("keep_checkpoints is {}: give at least 1, or leave it out to keep all.",
                                 *config.keep_checkpoints));

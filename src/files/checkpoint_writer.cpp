@@ -60,16 +60,6 @@ fs::path existing_directory(const fs::path& root) {
   return path;
 }
 
-// The name that step folder gets: the plain one, or the first repetition that is free.
-fs::path free_step_folder(const fs::path& root, std::int64_t step) {
-  const std::string plain = step_folder_name(step);
-  fs::path folder = root / plain;
-  for (int repetition = 2; fs::exists(fs::symlink_status(folder)); ++repetition) {
-    folder = root / (plain + "-" + std::to_string(repetition));
-  }
-  return folder;
-}
-
 bool is_valid(const fs::path& directory) {
   try {
     verify_checkpoint(directory);
@@ -112,6 +102,15 @@ CheckpointWriter::~CheckpointWriter() = default;
 
 const fs::path& CheckpointWriter::root() const { return impl_->root; }
 
+fs::path CheckpointWriter::folder_of(std::int64_t step) const {
+  const std::string plain = step_folder_name(step);
+  fs::path folder = impl_->root / plain;
+  for (int repetition = 2; fs::exists(fs::symlink_status(folder)); ++repetition) {
+    folder = impl_->root / (plain + "-" + std::to_string(repetition));
+  }
+  return folder;
+}
+
 fs::path CheckpointWriter::save(const Checkpoint& checkpoint) {
   const std::int64_t step = checkpoint.manifest.at("state").at("step");
   const TemporaryPath folder(impl_->temporary_path(step_folder_name(step)));
@@ -147,7 +146,7 @@ fs::path CheckpointWriter::save(const Checkpoint& checkpoint) {
   output.finish();
 
   sync_directory(folder.path());
-  const fs::path destination = free_step_folder(impl_->root, step);
+  const fs::path destination = folder_of(step);
   rename_durably(folder.path(), destination);
   impl_->saved = destination;
   return destination;

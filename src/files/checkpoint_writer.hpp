@@ -24,6 +24,9 @@ class CheckpointWriter {
 
   [[nodiscard]] const std::filesystem::path& root() const;
 
+  /// The folder that save() will make of a state at this step, if nobody else puts something in its place.
+  [[nodiscard]] std::filesystem::path folder_of(std::int64_t step) const;
+
   /// Writes a temporary folder, fsyncs its files and itself, renames it, fsyncs its parent. Returns the
   /// folder.
   std::filesystem::path save(const Checkpoint& checkpoint);

@@ -1,5 +1,7 @@
 #include "loop/checkpoint_keeper.hpp"
 
+#include <utility>
+
 #include "lockstep/base/messages.hpp"
 
 namespace lockstep {
@@ -31,23 +33,63 @@ void CheckpointKeeper::refuse_foreign(const TrainOptions& options, const std::st
   }
 }
 
-bool CheckpointKeeper::is_saved(const Position& position) const {
+void CheckpointKeeper::open(const fs::path& root, bool in_background) {
+  writer_ = std::make_unique<CheckpointWriter>(root);
+  if (in_background) background_ = std::make_unique<BackgroundWriter>(*writer_);
+  failure_ = nullptr;
+}
+
+void CheckpointKeeper::close() {
+  wait();
+  background_.reset();
+  writer_.reset();
+}
+
+bool CheckpointKeeper::is_saved(const Position& position) {
+  if (saved_ && saved_->position == position) wait();
   // Paths to one folder can differ, by links say.
   std::error_code missing;
   return saved_ && saved_->position == position &&
          fs::equivalent(saved_->directory.parent_path(), writer_->root(), missing);
 }
 
-const fs::path& CheckpointKeeper::save(const Position& position, const Checkpoint& checkpoint) {
-  saved_ = Saved{position, writer_->save(checkpoint)};
-  return saved_->directory;
+void CheckpointKeeper::wait() {
+  if (!background_) return;
+  background_->wait();
+  note_failure();
 }
 
-void CheckpointKeeper::name(const CheckpointNames& names, const std::optional<std::int64_t>& keep,
+void CheckpointKeeper::note_failure() {
+  if (!background_) return;
+  if (auto failure = background_->take_failure()) {
+    failure_ = std::move(failure);
+    saved_.reset();
+  }
+}
+
+std::exception_ptr CheckpointKeeper::take_failure() {
+  note_failure();
+  return std::exchange(failure_, nullptr);
+}
+
+fs::path CheckpointKeeper::save(const Position& position, SaveJob job, bool in_background) {
+  wait();
+  saved_.reset();
+  fs::path directory;
+  if (in_background && background_) {
+    directory = writer_->folder_of(position.state.step);
+    background_->start(std::move(job));
+  } else {
+    directory = run(*writer_, job);
+  }
+  saved_ = Saved{position, directory};
+  return directory;
+}
+
+void CheckpointKeeper::name(const std::vector<std::string>& names, const std::optional<std::int64_t>& keep,
                             const std::string& run_id) {
-  writer_->name("last", saved_->directory);
-  if (names.best) writer_->name("best", saved_->directory);
-  if (names.final) writer_->name("final", saved_->directory);
+  wait();
+  for (const auto& name : names) writer_->name(name, saved_->directory);
   if (keep) writer_->retire(*keep, run_id);
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/saving_messages.hpp"
 #include "lockstep/base/messages.hpp"
 #include "lockstep/tensors/random_state.hpp"
 #include "loop/output_values.hpp"
@@ -62,6 +63,8 @@ void check_evaluator(const std::vector<std::string>& sets, const EvaluatorOption
       found.push_back(message::problem_interval_of_unknown_set(name, sets));
     } else if (interval.every < 1) {
       found.push_back(message::problem_interval_of_set(name, interval.every));
+    } else if (interval.timed()) {
+      found.push_back(message::problem_timed_interval("the interval of the set \"" + name + "\"", to_string(interval)));
     }
   }
   if (!found.empty()) throw message::invalid_settings(found);

@@ -42,10 +42,13 @@ std::vector<std::string> problems(const TrainConfig& config, const TrainOptions&
     found.push_back(message::problem_evaluate_raw());
   }
   if (options.checkpoint_dir.empty()) {
-    if (config.keep_checkpoints) found.push_back(message::problem_without_checkpoint_dir("keep_checkpoints"));
-    if (!options.metadata.empty()) found.push_back(message::problem_without_checkpoint_dir("metadata"));
-    if (options.resume_from && !options.resume_from->path()) {
-      found.push_back(message::problem_without_checkpoint_dir("resume_from = latest"));
+    for (const auto& [name, set] :
+         {std::pair("keep_checkpoints", config.keep_checkpoints.has_value()),
+          std::pair("skip_busy_saves", config.skip_busy_saves),
+          std::pair("fail_on_save_error", config.fail_on_save_error),
+          std::pair("metadata", !options.metadata.empty()), std::pair("save_now", options.save_now != nullptr),
+          std::pair("resume_from = latest", options.resume_from && !options.resume_from->path())}) {
+      if (set) found.push_back(message::problem_without_checkpoint_dir(name));
     }
   }
   if (!options.settings.empty() && !nlohmann::json::accept(options.settings)) {

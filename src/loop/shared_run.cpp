@@ -124,11 +124,12 @@ std::vector<bool> SharedRun::touched_on_any_rank(bool all_touched) const {
   return touched;
 }
 
-AgreedWindow SharedRun::close_window(AccumulationWindow& window, bool stop, bool more_data) {
+AgreedWindow SharedRun::close_window(AccumulationWindow& window, bool stop, bool save, bool more_data) {
   arena_.close_window();
   if (sync_ && unit_known_) sync_->send_rest();
   const auto votes = agreement_.meet({.phase = Phase::window,
                                       .stop = stop,
+                                      .save = save,
                                       .more_data = more_data,
                                       .all_touched = arena_.all_touched(),
                                       .samples = window.samples(),
@@ -142,6 +143,7 @@ AgreedWindow SharedRun::close_window(AccumulationWindow& window, bool stop, bool
     agreed.microbatches = std::max(agreed.microbatches, vote.microbatches);
     agreed.more_data |= vote.more_data;
     agreed.stop |= vote.stop;
+    agreed.saves += vote.save ? 1 : 0;
     all_touched &= vote.all_touched;
     if (unit == 0) unit = vote.loss_unit;
   }

@@ -23,6 +23,7 @@ struct AgreedWindow {
   std::int64_t microbatches = 0;  ///< of the rank that ran most
   bool more_data = false;         ///< some rank has another batch in this epoch
   bool stop = false;              ///< some rank was asked to stop
+  int saves = 0;                  ///< ranks that ask for a save
 };
 
 /// With one rank, nothing is sent and nothing is waited for.
@@ -49,7 +50,7 @@ class SharedRun {
   void add(AccumulationWindow& window, const StepOutput& output, bool last);
   /// Votes, and sums the gradients; the window then has the denominator's unit that all ranks use. Errors: those of
   /// Agreement::meet().
-  AgreedWindow close_window(AccumulationWindow& window, bool stop, bool more_data);
+  AgreedWindow close_window(AccumulationWindow& window, bool stop, bool save, bool more_data);
   /// This rank cannot open or finish its window: says so at the vote that the others wait in. `loss_unit`: the one that
   /// the window begins with. After it the agreement is settled.
   void fail_window(const std::exception_ptr& failure, std::int64_t loss_unit) noexcept;

@@ -17,6 +17,7 @@
 #include "lockstep/base/random.hpp"
 #include "lockstep/base/version.hpp"
 #include "lockstep/tensors/random_state.hpp"
+#include "loop/torch_build.hpp"
 #include "tensors/copy_by_name.hpp"
 
 namespace lockstep {
@@ -61,6 +62,13 @@ json loss_scaler_settings(const AcceleratorOptions& options) {
           {"growth_interval", settings.growth_interval}};
 }
 
+/// The elements of a list that another one does not have.
+json without(json list, const json& other) {
+  std::erase_if(list.get_ref<json::array_t&>(),
+                [&other](const json& one) { return std::find(other.begin(), other.end(), one) != other.end(); });
+  return list;
+}
+
 /// Settings without which a run cannot be continued, and those that only cost exact bits.
 void compare_fingerprints(const json& saved, const json& own, Permission another_world_size, Problems& problems,
                           Problems& warnings) {
@@ -87,6 +95,11 @@ void compare_fingerprints(const json& saved, const json& own, Permission another
     if (saved.at(name) != own.at(name)) {
       warnings.push_back(message::warning_not_bit_exact(name, saved.at(name).dump(), own.at(name).dump()));
     }
+  }
+  // Checkpoints of earlier versions do not say.
+  if (const auto build = saved.find("build"); build != saved.end() && *build != own.at("build")) {
+    warnings.push_back(message::warning_not_bit_exact("build", without(*build, own.at("build")).dump(),
+                                                      without(own.at("build"), *build).dump()));
   }
 }
 
@@ -156,6 +169,7 @@ json fingerprint(const Live& live) {
   const auto& options = live.accelerator.options();
   return {{"lockstep", LOCKSTEP_VERSION},
           {"torch", TORCH_VERSION},
+          {"build", torch_build()},
           {"cpu_capability", at::get_cpu_capability()},
           {"threads", at::get_num_threads()},
           {"device", c10::DeviceTypeName(live.accelerator.device().type(), true)},

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/rank_messages.hpp"
+#include "base/saving_messages.hpp"
 #include "config/json.hpp"
 #include "lockstep/base/messages.hpp"
 #include "lockstep/base/random.hpp"
@@ -24,6 +25,7 @@
 #include "loop/metric_names.hpp"
 #include "loop/optimizer_update.hpp"
 #include "loop/rate_schedule.hpp"
+#include "loop/save_timer.hpp"
 #include "loop/settings_check.hpp"
 #include "loop/shared_run.hpp"
 #include "loop/snapshot.hpp"
@@ -56,6 +58,22 @@ NamedTensors averaged_tensors(const torch::nn::Module& model, bool with_buffers)
 }
 
 using Names = std::set<std::string>;
+
+/// The names that a state gets besides `last`.
+struct CheckpointNames {
+  bool best = false;
+  bool final = false;
+};
+
+/// What a save is for.
+enum class SaveFor {
+  interval,  ///< may be left out while the one before it is being written
+  request,   ///< of somebody, or a new best
+  end,       ///< of the run: the state must be on the disk when train() returns
+  failure,   ///< of a window
+};
+
+bool in_background(SaveFor purpose) { return purpose == SaveFor::interval || purpose == SaveFor::request; }
 }  // namespace
 
 struct TrainerCore::Impl {
@@ -212,46 +230,114 @@ struct TrainerCore::Impl {
     return here;
   }
 
-  /// Saves this state unless it is saved already, and gives it its names. When it returns, all ranks know that it is on
-  /// the disk.
-  void save(const CheckpointNames& names) {
+  /// Saves this state unless it is saved already, and gives it its names. What is not done in the background is done when
+  /// it returns, on rank 0; the other ranks know of it at the next meeting.
+  void save(const CheckpointNames& names, SaveFor purpose) {
     if (!saves()) return;
     const Position here = position();
     bool needed = false;
-    agreement.locally([&] { needed = is_main() && !checkpoints.is_saved(here); });
+    bool skipped = false;
+    agreement.locally([&] {
+      if (!is_main()) return;
+      if (!in_background(purpose)) checkpoints.wait();
+      if (const auto failure = checkpoints.take_failure()) earlier_save_failed(failure, purpose);
+      skipped = purpose == SaveFor::interval && config.skip_busy_saves && checkpoints.busy();
+      if (skipped) return note_skipped_save();
+      needed = !checkpoints.is_saved(here);
+    });
     if (agreement.meet({.phase = Phase::checkpoint, .save = needed}).front().save) {
       if (config.check_ranks_every) shared.compare_weights(state().step);
-      write(here);
+      write(here, names, purpose);
+    } else if (!skipped) {
+      agreement.locally([&] {
+        if (is_main()) try_to_save(purpose, [&] { checkpoints.name(list_of(names), config.keep_checkpoints, progress.run_id); });
+      });
     }
-    agreement.locally([&] {
-      if (is_main()) checkpoints.name(names, config.keep_checkpoints, progress.run_id);
-    });
-    if (!agreement.alone()) (void)agreement.meet({.phase = Phase::checkpoint});
   }
 
-  void write(const Position& here) {
+  static std::vector<std::string> list_of(const CheckpointNames& names) {
+    std::vector<std::string> list = {"last"};
+    if (names.best) list.emplace_back("best");
+    if (names.final) list.emplace_back("final");
+    return list;
+  }
+
+  void write(const Position& here, const CheckpointNames& names, SaveFor purpose) {
+    const auto begin = save_clock();
     ++progress.save_index;
-    Checkpoint checkpoint;
+    SaveJob job{.names = list_of(names), .keep = config.keep_checkpoints, .run_id = progress.run_id};
     agreement.locally([&] {
       const TrainState full = std::exchange(progress.state, here.state);
-      checkpoint = take_checkpoint(live(), progress, resolved_config(), metadata);
+      job.checkpoint = take_checkpoint(live(), progress, resolved_config(), metadata);
       progress.state = full;
     });
     if (!agreement.alone()) {
       // One rank writes all files, so that a checkpoint is complete or absent however many ranks there are.
       std::string mine;
       agreement.locally([&] {
-        if (!is_main()) mine = safetensors_bytes({checkpoint.rank});
+        if (!is_main()) mine = safetensors_bytes({job.checkpoint.rank});
       });
-      checkpoint.other_ranks = agreement.exchange(mine);
-      checkpoint.other_ranks.erase(checkpoint.other_ranks.begin());
+      job.checkpoint.other_ranks = agreement.exchange(mine);
+      job.checkpoint.other_ranks.erase(job.checkpoint.other_ranks.begin());
     }
     agreement.locally([&] {
       if (!is_main()) return;
-      const auto& directory = checkpoints.save(here, checkpoint);
+      std::filesystem::path directory;
+      try_to_save(purpose, [&] { directory = checkpoints.save(here, std::move(job), in_background(purpose)); });
+      save_timer.saved(begin);
       lap(Activity::checkpoint);
-      log("checkpoint", {}, directory.string());
+      if (!directory.empty()) log("checkpoint", {}, directory.string());
     });
+  }
+
+  // ---- saves that fail ----
+
+  template <class Work>
+  void try_to_save(SaveFor purpose, Work work) {
+    try {
+      work();
+    } catch (...) {
+      const auto failure = std::current_exception();
+      switch (purpose) {
+        case SaveFor::interval:
+        case SaveFor::request:
+          return save_failed(failure);
+        case SaveFor::end:
+          unsaved = failure;
+          return;
+        case SaveFor::failure:
+          return warn(message::warning_not_saved(text_of(failure)));
+      }
+    }
+  }
+
+  /// Goes on if the settings and the kind of failure allow it, else throws.
+  void save_failed(const std::exception_ptr& failure) {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const FileError& error) {
+      if (config.fail_on_save_error) throw;
+      warn(message::warning_save_failed(error.what()));
+    }
+  }
+
+  /// One that was made in the background, found when there is another one to make for `purpose`.
+  void earlier_save_failed(const std::exception_ptr& failure, SaveFor purpose) {
+    switch (purpose) {
+      case SaveFor::interval:
+      case SaveFor::request:
+        return save_failed(failure);
+      case SaveFor::end:
+        return try_to_save(SaveFor::end, [&] { save_failed(failure); });
+      case SaveFor::failure:
+        return warn(message::warning_earlier_save_failed(text_of(failure)));
+    }
+  }
+
+  void note_skipped_save() {
+    save_timer.skipped();
+    ++skipped_saves;
+    log("skip_save", {{"skipped_saves", static_cast<double>(skipped_saves)}}, message::save_skipped(skipped_saves));
   }
 
   /// A window failed, and everything is as it was before it: nothing of the run need be lost.
@@ -259,7 +345,7 @@ struct TrainerCore::Impl {
     if (!saves()) return;
     try {
       set_random_state(random_before_window, parts.accelerator.device());
-      save({});
+      save({}, SaveFor::failure);
     } catch (const std::exception& error) {
       warn(message::warning_not_saved(error.what()));
     }
@@ -330,10 +416,15 @@ struct TrainerCore::Impl {
     return judge(sets, values);
   }
 
-  void evaluate_and_save(const Names& sets, bool checkpoint_due) {
+  /// `due`: what a checkpoint is due for, if one is.
+  void evaluate_and_save(const Names& sets, const std::optional<SaveFor>& due) {
     Verdict verdict;
     if (!sets.empty()) verdict = evaluate_now(sets);
-    if (checkpoint_due || verdict.improved) save({.best = verdict.improved});
+    if (verdict.improved) {
+      save({.best = true}, SaveFor::request);
+    } else if (due) {
+      save({}, *due);
+    }
   }
 
   /// Of a run that is over.
@@ -465,7 +556,7 @@ struct TrainerCore::Impl {
     // The program's own settings may be of a rank.
     config.erase("settings");
     // These differ between machines that train together well.
-    for (const auto* name : {"cpu_capability", "threads"}) own.erase(name);
+    for (const auto* name : {"build", "cpu_capability", "threads"}) own.erase(name);
     if (parts.own_batches) own.erase("data");
     return {{"run", std::move(own)},
             {"config", std::move(config)},
@@ -525,6 +616,10 @@ struct TrainerCore::Impl {
   PerformanceMeter meter;
   CheckpointKeeper checkpoints;
   std::filesystem::path checkpoint_dir;
+  SaveRequest* save_now = nullptr;
+  SaveTimer save_timer{{}};
+  std::int64_t skipped_saves = 0;
+  std::exception_ptr unsaved;  // why the state that the call ends with is not on the disk
   std::optional<std::string> stop_reason;
   bool resumes = false;         // it was asked to go on from a checkpoint
   bool resumed = false;         // there was one
@@ -556,6 +651,7 @@ void TrainerCore::set_scheduler(Schedule schedule, std::optional<Interval> every
   auto found = problems(schedule);
   if (every && schedule.plateau()) found.push_back(message::problem_plateau_interval());
   if (every && every->every < 1) found.push_back(message::problem_schedule_interval(every->every));
+  if (every && every->timed()) found.push_back(message::problem_timed_interval("the schedule's interval", to_string(*every)));
   if (!found.empty()) throw message::invalid_settings(found);
   impl_->torch_schedule.reset();
   auto& rates = impl_->progress.rates = {.schedule = std::move(schedule)};
@@ -564,6 +660,9 @@ void TrainerCore::set_scheduler(Schedule schedule, std::optional<Interval> every
 
 void TrainerCore::set_scheduler(torch::optim::LRScheduler& schedule, Interval every) {
   if (every.every < 1) throw message::invalid_settings({message::problem_schedule_interval(every.every)});
+  if (every.timed()) {
+    throw message::invalid_settings({message::problem_timed_interval("the schedule's interval", to_string(every))});
+  }
   impl_->progress.rates = {};
   impl_->torch_schedule.emplace(schedule, every);
   impl_->warn(message::warning_torch_schedule());
@@ -635,6 +734,10 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
   agreement.locally([&] { run.refuse_uneven_batch_norm(); });
   run.metadata = options.metadata;
   run.stop = options.stop;
+  run.save_now = options.save_now;
+  run.save_timer = SaveTimer(config.checkpoint_every);
+  run.skipped_saves = 0;
+  run.unsaved = nullptr;
   run.stop_reason = {};
   run.checkpoint_dir = options.checkpoint_dir;
   run.resumes = options.resume_from.has_value();
@@ -648,7 +751,7 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
       copy_by_name(run.last->tensors(), run.whole_state());
       run.last = {};
     }
-    if (run.saves() && run.is_main()) run.checkpoints.open(options.checkpoint_dir);
+    if (run.saves() && run.is_main()) run.checkpoints.open(options.checkpoint_dir, config.background_saves);
   });
   if (!agreement.alone()) {
     (void)agreement.meet({.phase = Phase::start});
@@ -699,7 +802,7 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
   std::erase_if(due, [all = run.all_sets(), &run](const auto& set) {
     return !all.contains(set) || run.progress.evaluated.contains(set);
   });
-  if (!due.empty() && !run.stop_reason) run.evaluate_and_save(due, /*checkpoint_due=*/false);
+  if (!due.empty() && !run.stop_reason) run.evaluate_and_save(due, {});
 }
 
 void TrainerCore::lap(Activity activity) { impl_->lap(activity); }
@@ -725,6 +828,7 @@ std::int64_t TrainerCore::first_batch() const { return impl_->progress.source_ba
 
 AccumulationWindow& TrainerCore::open_window() {
   auto& run = *impl_;
+  auto& agreement = run.agreement;
   const c10::AutoGradMode no_grad(false);
   run.optimizer.arena().open_window();
   for (const auto& parameter : run.idle_parameters) parameter.mutable_grad().reset();
@@ -734,6 +838,11 @@ AccumulationWindow& TrainerCore::open_window() {
       run.parts.accelerator.options().gradient_accumulation_steps, run.progress.loss_unit,
       WindowPosition{.update = run.state().step + 1, .rank = run.parts.accelerator.rank()},
       run.progress.loss_scaler ? run.progress.loss_scaler->scale() : 1.0);
+  if (run.checkpoints.is_open()) {
+    agreement.locally([&] {
+      if (const auto failure = run.checkpoints.take_failure()) run.save_failed(failure);
+    });
+  }
   run.shared.open_window(window);
   return window;
 }
@@ -744,7 +853,10 @@ bool TrainerCore::close_window(bool more_data) {
   auto& progress = run.progress;
   auto& state = run.state();
   const auto asked = run.asked_to_stop();
-  const AgreedWindow agreed = run.shared.close_window(*run.window, asked.has_value(), more_data);
+  const bool save_asked = run.save_now && run.save_now->take();
+  const bool save_timed = run.is_main() && run.saves() && run.save_timer.due();
+  const AgreedWindow agreed =
+      run.shared.close_window(*run.window, asked.has_value(), save_asked || save_timed, more_data);
   if (agreed.stop) run.stop_together(asked);
   if (agreed.microbatches == 0) agreement.together([&] { no_data(); });
   const bool epoch_ended = !agreed.more_data;
@@ -805,9 +917,13 @@ bool TrainerCore::close_window(bool more_data) {
   if (due(run.config.log_histograms_every)) agreement.locally([&] { run.log_histograms(); });
   Names sets = run.due_sets(updated, epoch_ended);
   switch (run.reason()) {
-    case EndReason::none:
-      run.evaluate_and_save(sets, due(run.config.checkpoint_every));
+    case EndReason::none: {
+      std::optional<SaveFor> save;
+      if (agreed.saves > 0 || due(run.config.checkpoint_every)) save = SaveFor::interval;
+      if (agreed.saves > (save_timed && !save_asked ? 1 : 0)) save = SaveFor::request;
+      run.evaluate_and_save(sets, save);
       break;
+    }
     case EndReason::stop_request:
       progress.pending = std::move(sets);
       break;
@@ -832,7 +948,7 @@ TrainState TrainerCore::finish() {
     std::erase_if(sets, [&run](const auto& set) { return run.progress.evaluated.contains(set); });
     Verdict verdict;
     if (!stopped && !sets.empty()) verdict = run.evaluate_now(sets);
-    run.save({.best = verdict.improved, .final = !stopped});
+    run.save({.best = verdict.improved, .final = !stopped}, SaveFor::end);
   }
   if (!stopped) run.evaluate_test();
   if (!stopped && run.config.restore_best && !run.best.empty()) {
@@ -842,6 +958,7 @@ TrainState TrainerCore::finish() {
   run.state().stop_reason = run.stop_reason;
   run.agreement.locally([&] {
     run.log(stopped ? "stop" : "end", {}, stopped ? *run.stop_reason : to_string(run.state().end));
+    if (run.unsaved) std::rethrow_exception(std::exchange(run.unsaved, nullptr));
     if (run.parts.logger) run.parts.logger->end();
   });
   if (!run.agreement.alone()) (void)run.agreement.meet({.phase = Phase::run_end});
@@ -859,6 +976,8 @@ void TrainerCore::fail() noexcept {
     run.shared.drop_sums();
     if (run.parts.accelerator.collectives().usable()) run.save_before_failure();
   }
+  run.checkpoints.wait();
+  if (const auto failure = run.checkpoints.take_failure()) run.earlier_save_failed(failure, SaveFor::failure);
   run.checkpoints.close();
   if (!run.parts.logger) return;
   std::string text = "an exception that is no std::exception";

@@ -35,10 +35,18 @@ struct TrainConfig {
   bool evaluate_raw = false;
   /// Of each set during training. Unset: all.
   std::optional<BatchLimit> limit_evaluation_batches = {};
-  /// Unset: only last, best and final.
+  /// Also in seconds, or by Interval::young_daly(). Unset: only last, best and final.
   std::optional<Interval> checkpoint_every = Interval{.every = 1, .unit = Interval::Unit::epoch};
   /// The newest ones that are kept, besides best, last and final. Unset: all.
   std::optional<std::int64_t> keep_checkpoints = {};
+  /// Write checkpoints in a thread while training goes on; the same files. Costs a copy of the saved state in host memory.
+  bool background_saves = true;
+  /// Leave out a save that is due by checkpoint_every while the one before it is still being written, instead of waiting
+  /// for that. How many were left out is logged.
+  bool skip_busy_saves = false;
+  /// A save that fails ends the run at the next update. Else it is a warning, and the next one that is due tries again. In
+  /// both cases train() throws if the state that it ends with could not be saved.
+  bool fail_on_save_error = false;
   /// Clip gradients to this global norm. Unset: the norm is measured and logged only.
   std::optional<double> max_grad_norm = {};
   /// Clip every element of the window's gradient to this size, after the norm. Unset: not done.

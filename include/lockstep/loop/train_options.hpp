@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "lockstep/config/save_request.hpp"
 #include "lockstep/config/stop_request.hpp"
 #include "lockstep/files/resume_from.hpp"
 
@@ -22,6 +23,8 @@ struct TrainOptions {
   std::optional<ResumeFrom> resume_from = {};
   /// Asked at every update; outlives the call.
   StopRequest* stop = nullptr;
+  /// Asked at every update: the run saves there and goes on. Outlives the call.
+  SaveRequest* save_now = nullptr;
   /// Kept in every checkpoint's manifest.json as it is.
   std::map<std::string, std::string> metadata = {};
   /// The program's own settings as JSON text, Settings::resolved() say; kept beside the Trainer's in config.json and in

@@ -21,7 +21,7 @@ struct Vote {
   Phase phase = Phase::window;
   bool failed = false;           ///< it joins to say that it cannot go on
   bool stop = false;             ///< a stop was requested
-  bool save = false;             ///< the state is not saved yet, as far as it knows
+  bool save = false;             ///< the state is to be saved, as far as it knows
   bool more_data = false;        ///< its epoch has another batch
   bool all_touched = true;       ///< every parameter got a gradient
   std::int64_t samples = 0;      ///< the window's denominator
