@@ -76,15 +76,20 @@ void BackgroundWriter::work() {
   for (;;) {
     changed_.wait(lock, [this] { return job_ || ends_; });
     if (!job_) return;
+    auto job = std::make_optional(std::move(*job_));
     lock.unlock();
     std::exception_ptr failure;
     try {
-      run(writer_, *job_);
+      run(writer_, *job);
     } catch (...) {
       failure = std::current_exception();
     }
     lock.lock();
     if (failure) failure_ = failure;
+    lock.unlock();
+    // What is freed here is freed before anybody is told that all is done, and not under the lock.
+    job.reset();
+    lock.lock();
     job_.reset();
     changed_.notify_all();
   }

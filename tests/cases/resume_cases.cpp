@@ -41,13 +41,15 @@ class Interrupter {
 
 constexpr auto every_step = Interval{1, Interval::Unit::step};
 
+// Runs that are killed save at once, so that it is known from which checkpoint the next one goes on.
+
 /// The tape of a run over `size` shuffled samples for `epochs`, interrupted after `calls` of its Step and
 /// resumed.
 Tape resumed_tape(Interruption kind, std::int64_t size, std::int64_t epochs, std::int64_t calls,
                   TrainState& end) {
   const TemporaryDirectory directory;
   const DataLoaderOptions data{.shuffle = true, .seed = 3};
-  const TrainConfig config{.epochs = epochs, .checkpoint_every = every_step};
+  const TrainConfig config{.epochs = epochs, .checkpoint_every = every_step, .background_saves = false};
   Interrupter interrupter(kind, calls);
   interrupter.run([&] {
     const auto step = [&](OneWeight& model, const Example& batch) {
@@ -81,7 +83,8 @@ Tape sorted(Tape tape) {
 CATCH_TEST_CASE("a run killed inside an epoch goes on behind its last checkpoint", "[T-19]") {
   const TemporaryDirectory directory;
   const DataLoaderOptions data{.shuffle = true, .seed = 5};
-  const TrainConfig config{.epochs = 1, .checkpoint_every = Interval{4, Interval::Unit::step}};
+  const TrainConfig config{
+      .epochs = 1, .checkpoint_every = Interval{4, Interval::Unit::step}, .background_saves = false};
   const Tape whole = [&] {
     Tape tape;
     OneWeightRun run(numbered_loader(10, data), recorded(tape));

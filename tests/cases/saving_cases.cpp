@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr auto every_step = Interval{1, Interval::Unit::step};
-constexpr TrainConfig save_every_step{.epochs = 1, .checkpoint_every = every_step};
+/// At once, so that it is known at each update what lies on the disk.
+constexpr TrainConfig save_every_step{.epochs = 1, .checkpoint_every = every_step, .background_saves = false};
 
 using Folders = std::vector<std::string>;
 

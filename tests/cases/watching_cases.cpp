@@ -59,9 +59,9 @@ CATCH_TEST_CASE("a second interrupt ends the process at once, and what was saved
   const auto checkpoints = directory.path() / "checkpoints";
   const TrainConfig config{.epochs = 1, .checkpoint_every = Interval{1, Interval::Unit::step}};
 
-  // The second one comes while `last` is not yet named: after the folder of step 2, before its name.
-  struct InterruptWhileSaving : Sink {
-    explicit InterruptWhileSaving(const StopRequest& stop) : stop(stop) {}
+  // The second one comes when the state of step 2 is saved, and before the run has ended.
+  struct InterruptAfterSaving : Sink {
+    explicit InterruptAfterSaving(const StopRequest& stop) : stop(stop) {}
     void write(const LogEvent& event) override {
       if (event.event == "checkpoint" && stop.reason()) ::raise(SIGINT);
     }
@@ -71,7 +71,7 @@ CATCH_TEST_CASE("a second interrupt ends the process at once, and what was saved
     StopRequest stop;
     const auto signals = stop.catch_signals();
     RunLogger logger(directory.path() / "run", {.quiet = true});
-    logger.add_sink(std::make_shared<InterruptWhileSaving>(stop));
+    logger.add_sink(std::make_shared<InterruptAfterSaving>(stop));
     OneWeightRun run(numbered_batches(4),
                      [](OneWeight& model, const at::Tensor& batch) {
                        if (model.value() == -1) ::raise(SIGINT);
@@ -81,7 +81,7 @@ CATCH_TEST_CASE("a second interrupt ends the process at once, and what was saved
     (void)run.trainer.train(config, {.checkpoint_dir = checkpoints, .stop = &stop});
   });
   CATCH_CHECK(ended_by(status, SIGINT));
-  CATCH_CHECK(saved_w(checkpoints / "last") == -1.0);
+  CATCH_CHECK(saved_w(checkpoints / "last") == -2.0);
   CATCH_CHECK_NOTHROW(verify_checkpoint(checkpoints / "last"));
 
   Tape tape;

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "files/checkpoint.hpp"
 #include "invariants/cases.hpp"
 #include "support/file_text.hpp"
 
@@ -99,12 +100,20 @@ void train_in(const fs::path& directory, std::int64_t last, int workers) {
 
 constexpr std::int64_t never = 0;
 
-/// The lines of a run's events, up to and with the last one of kind `until` if that is given.
-std::vector<std::string> event_lines(const std::string& text, const std::string& until = "") {
+/// The lines of a run's events.
+std::vector<std::string> event_lines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  while (!until.empty() && !lines.empty() && !lines.back().starts_with(until)) lines.pop_back();
+  return lines;
+}
+
+/// Those up to the checkpoint that the next run goes on from: of one that was only begun nothing may be left.
+std::vector<std::string> events_before_resume(const fs::path& directory) {
+  auto lines = event_lines(read_text(directory / "events"));
+  const auto saved = list_checkpoints(directory / "checkpoints");
+  const auto last = saved.empty() ? std::string("none") : "checkpoint step " + std::to_string(saved.front().step) + " ";
+  while (!lines.empty() && !lines.back().starts_with(last)) lines.pop_back();
   return lines;
 }
 
@@ -152,7 +161,7 @@ std::vector<std::string> failures(const std::string& name, const std::vector<std
       result.push_back(where + "it was not");
       continue;
     }
-    auto events = event_lines(read_text(directory.path() / "events"), "checkpoint");
+    auto events = events_before_resume(directory.path());
     fs::remove(directory.path() / "events");
     if (run(directory.path(), never, static_cast<int>(microbatch % 2)) != 0) {
       result.push_back(where + "it did not resume");

@@ -258,20 +258,55 @@ CATCH_TEST_CASE("an evaluation that throws on one rank ends all of them there") 
   check_told_of_rank_1(ranks, "a leaf fell");
 }
 
-CATCH_TEST_CASE("a checkpoint that cannot be written ends all ranks, and every older one stays") {
-  const TemporaryDirectory folder;
-  const auto checkpoints = folder.path() / "checkpoints";
-  const auto ranks = run_ranks(2, [&](Rank& rank) -> std::string {
+/// From its fourth update on rank 0 cannot write files of more than 100 bytes; until its sixth, if it may again.
+Ranks with_full_disk(const std::filesystem::path& checkpoints, const TrainConfig& config, bool for_good) {
+  return run_ranks(2, [&](Rank& rank) -> std::string {
     Trouble trouble;
     std::optional<FileSizeLimit> limit;
     if (rank.number == 0) {
-      trouble.in_optimizer = at_call(4, [&limit] { limit.emplace(100); });
+      trouble.in_optimizer = [&limit, for_good, calls = 0]() mutable {
+        if (++calls == 4) limit.emplace(100);
+        if (calls == 6 && !for_good) limit.reset();
+      };
     }
-    return train(rank.options(), numbered_batches(16), trouble, checkpoints);
+    return train(rank.options(), numbered_batches(16), trouble, checkpoints, config);
   });
+}
+
+CATCH_TEST_CASE("a checkpoint that cannot be written ends all ranks where it is to, and every older one stays") {
+  const TemporaryDirectory folder;
+  const auto ranks = with_full_disk(folder.path(), {.background_saves = false, .fail_on_save_error = true}, true);
   CATCH_CAPTURE(ranks.report());
   CATCH_CHECK(ranks.error_ids() == Ids{"cannot-write-file", "rank-failed"});
-  CATCH_CHECK(saved_w(checkpoints / "last") == -3);
+  CATCH_CHECK(saved_w(folder.path() / "last") == -3);
+}
+
+CATCH_TEST_CASE("a checkpoint that fails in the background ends all ranks within two updates where it is to") {
+  const TemporaryDirectory folder;
+  const auto ranks = with_full_disk(folder.path(), {.fail_on_save_error = true}, true);
+  CATCH_CAPTURE(ranks.report());
+  CATCH_CHECK(ranks.error_ids() == Ids{"cannot-write-file", "rank-failed"});
+  // The third save may have been under way.
+  CATCH_CHECK(saved_w(folder.path() / "last") <= -2);
+  CATCH_CHECK(saved_w(folder.path() / "last") >= -3);
+}
+
+CATCH_TEST_CASE("ranks go on after a checkpoint that could not be written, and later ones are whole") {
+  const bool background = GENERATE(false, true);
+  const TemporaryDirectory folder;
+  const auto ranks = with_full_disk(folder.path(), {.background_saves = background}, false);
+  CATCH_CHECK(ranks.same_text() == "w -8");
+  CATCH_CHECK_THAT(ranks[0].output, Contains("a checkpoint could not be saved: [cannot-write-file]"));
+  CATCH_CHECK_THAT(ranks[1].output, !Contains("could not be saved"));
+  CATCH_CHECK(saved_w(folder.path() / "final") == -8);
+}
+
+CATCH_TEST_CASE("a last state that cannot be written is an error on all ranks, whatever is said of others") {
+  const TemporaryDirectory folder;
+  const auto ranks = with_full_disk(folder.path(), {}, true);
+  CATCH_CAPTURE(ranks.report());
+  CATCH_CHECK(ranks.error_ids() == Ids{"cannot-write-file", "rank-failed"});
+  CATCH_CHECK(saved_w(folder.path() / "last") >= -3);
 }
 
 CATCH_TEST_CASE("a rank that is killed in its Step is named by the others at once") {
@@ -326,7 +361,7 @@ CATCH_TEST_CASE("a rank that is killed while the checkpoint is written leaves th
         ::setrlimit(RLIMIT_FSIZE, &limit);
       });
     }
-    return train(rank.options(), numbered_batches(16), trouble, checkpoints);
+    return train(rank.options(), numbered_batches(16), trouble, checkpoints, {.background_saves = false});
   });
   CATCH_CAPTURE(ranks.report());
   CATCH_CHECK(WIFSIGNALED(ranks[0].status));

@@ -206,8 +206,15 @@ template <Case C>
     return found;
   }
   settings.config.checkpoint_every = Interval{.every = 1, .unit = Interval::Unit::step};
-  const TrainOptions saving{.checkpoint_dir = scratch.path() / "checkpoints"};
-  return detail::finding("saved", first_difference(expected, observed({}, saving)));
+  for (const bool background : {false, true}) {
+    settings.config.background_saves = background;
+    const std::string how = background ? "saved in the background" : "saved";
+    if (auto found = detail::finding(how, first_difference(expected, observed({}, {.checkpoint_dir = scratch.path() / how})));
+        !found.holds()) {
+      return found;
+    }
+  }
+  return {};
 }
 
 /// The rate of update u is base * factor(u - 1), whatever came before it: a window without samples, a stop,

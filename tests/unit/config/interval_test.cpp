@@ -41,6 +41,9 @@ CATCH_TEST_CASE("an interval is read from its text and written as it") {
       {"1 step", 1, Interval::Unit::step, "1 step"},
       {"1 epoch", 1, Interval::Unit::epoch, "1 epoch"},
       {"2 epochs", 2, Interval::Unit::epoch, "2 epochs"},
+      {"1 second", 1, Interval::Unit::second, "1 second"},
+      {"30 seconds", 30, Interval::Unit::second, "30 seconds"},
+      {"failure every 86400 seconds", 86400, Interval::Unit::young_daly, "failure every 86400 seconds"},
   }));
   const Interval interval = Interval::parse(text);
   CATCH_CHECK(interval.every == every);
@@ -50,7 +53,19 @@ CATCH_TEST_CASE("an interval is read from its text and written as it") {
 
 CATCH_TEST_CASE("a text that is not an interval is refused") {
   const char* text = GENERATE("", "epoch", "0 steps", "-1 epoch", "1.5 epochs", "2 days", "1  epoch",
-                              "1 epoch ", "99999999999999999999");
+                              "1 epoch ", "99999999999999999999", "1 secondss", "30seconds", "failure every 3 steps",
+                              "failure every 3", "failure every 0 seconds");
   CATCH_CAPTURE(text);
   CATCH_REQUIRE(thrown_id<ConfigError>([&] { (void)Interval::parse(text); }) == "invalid-interval");
+}
+
+CATCH_TEST_CASE("an interval in time is due by no count") {
+  const Interval seconds{.every = 1, .unit = Interval::Unit::second};
+  CATCH_CHECK(seconds.timed());
+  CATCH_CHECK_FALSE(seconds.due(1, true, 1, true));
+  const auto young_daly = Interval::young_daly(std::chrono::hours(2));
+  CATCH_CHECK(young_daly == Interval{7200, Interval::Unit::young_daly});
+  CATCH_CHECK(young_daly.timed());
+  CATCH_CHECK_FALSE(young_daly.due(7200, true, 7200, true));
+  CATCH_CHECK_FALSE(Interval{.every = 1, .unit = Interval::Unit::step}.timed());
 }

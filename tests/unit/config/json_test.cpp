@@ -165,12 +165,16 @@ CATCH_TEST_CASE("a TrainConfig is read back with all its parts") {
                            .limit_evaluation_batches = 7,
                            .checkpoint_every = {},
                            .keep_checkpoints = 3,
+                           .background_saves = false,
+                           .skip_busy_saves = true,
+                           .fail_on_save_error = true,
                            .max_grad_norm = 0.1,
                            .max_grad_value = 0.2,
                            .monitor = Monitor("validation/accuracy", {Direction::maximize, 4, 0.5, 2}),
                            .restore_best = true};
   const json expected = json::parse(R"({"epochs": 9, "max_steps": 100, "log_every": 5,
-      "evaluate_every": "50 steps", "checkpoint_every": null, "keep_checkpoints": 3,
+      "evaluate_every": "50 steps", "checkpoint_every": null, "keep_checkpoints": 3, "background_saves": false,
+      "skip_busy_saves": true, "fail_on_save_error": true,
       "max_grad_norm": 0.1, "max_grad_value": 0.2, "monitor": {"metric": "validation/accuracy", "direction": "maximize",
       "patience": 4,
       "min_delta": 0.5, "start_epoch": 2}, "limit_train_batches": 0.5, "log_histograms_every": "3 epochs",
@@ -183,12 +187,14 @@ CATCH_TEST_CASE("a TrainConfig is read back with all its parts") {
   CATCH_REQUIRE(again.monitor == config.monitor);
   CATCH_REQUIRE(again.max_grad_norm == config.max_grad_norm);
   CATCH_REQUIRE_FALSE(again.checkpoint_every.has_value());
+  CATCH_REQUIRE_FALSE(again.background_saves);
 }
 
 CATCH_TEST_CASE("an Interval is text, and a bare number counts steps") {
   CATCH_REQUIRE(to_json(Interval{1, Interval::Unit::epoch}) == "1 epoch");
   CATCH_REQUIRE(read_json<Interval>("2 epochs") == Interval{2, Interval::Unit::epoch});
   CATCH_REQUIRE(read_json<Interval>("500 step") == Interval{500, Interval::Unit::step});
+  CATCH_REQUIRE(read_json<Interval>("30 seconds") == Interval{30, Interval::Unit::second});
   CATCH_REQUIRE(read_json<Interval>(50) == Interval{50, Interval::Unit::step});
   CATCH_REQUIRE(complaint<Interval>("2 days").find("\"2 days\"") != std::string::npos);
 }

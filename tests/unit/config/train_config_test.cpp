@@ -20,9 +20,14 @@ CATCH_TEST_CASE("a monitor with all its options has no problems") {
   CATCH_REQUIRE(problems(TrainConfig{.epochs = 5, .max_grad_norm = 1.0, .monitor = monitor}).empty());
 }
 
+CATCH_TEST_CASE("checkpoints may be due by the clock") {
+  CATCH_REQUIRE(problems(TrainConfig{.epochs = 1, .checkpoint_every = Interval::young_daly(std::chrono::hours(1))}).empty());
+}
+
 CATCH_TEST_CASE("every mistake in the settings is named by its field") {
   const double inf = std::numeric_limits<double>::infinity();
   const Interval never{.every = 0, .unit = Interval::Unit::step};
+  const Interval timed{.every = 30, .unit = Interval::Unit::second};
   const auto watch = [](const char* metric, MonitorOptions options) {
     return TrainConfig{.epochs = 1, .monitor = Monitor(metric, options)};
   };
@@ -38,6 +43,11 @@ CATCH_TEST_CASE("every mistake in the settings is named by its field") {
       {TrainConfig{.epochs = 1, .check_ranks_every = never}, "check_ranks_every is every 0"},
       {TrainConfig{.epochs = 1, .checkpoint_every = never}, "checkpoint_every is every 0"},
       {TrainConfig{.epochs = 1, .keep_checkpoints = 0}, "keep_checkpoints is 0"},
+      {TrainConfig{.epochs = 1, .background_saves = false, .skip_busy_saves = true}, "skip_busy_saves is set but"},
+      {TrainConfig{.epochs = 1, .checkpoint_every = {}, .skip_busy_saves = true}, "skip_busy_saves is set but"},
+      {TrainConfig{.epochs = 1, .evaluate_every = timed}, "evaluate_every is \"30 seconds\": only checkpoint_every"},
+      {TrainConfig{.epochs = 1, .log_histograms_every = timed}, "log_histograms_every is \"30 seconds\""},
+      {TrainConfig{.epochs = 1, .check_ranks_every = timed}, "check_ranks_every is \"30 seconds\""},
       {TrainConfig{.epochs = 1, .max_grad_norm = 0.0}, "max_grad_norm is 0"},
       {TrainConfig{.epochs = 1, .max_grad_norm = inf}, "max_grad_norm is inf"},
       {TrainConfig{.epochs = 1, .max_grad_value = -1.0}, "max_grad_value is -1"},

@@ -169,6 +169,7 @@ void run(bool torch_schedule, const std::function<at::Tensor(const at::Tensor&)>
                  .log_histograms_every = every_update,
                  .evaluate_every = every_update,
                  .checkpoint_every = every_update,
+                 .background_saves = false,
                  .max_grad_norm = limit,
                  .monitor = Monitor("validation/loss")},
                 {.checkpoint_dir = events->checkpoints});
