@@ -197,7 +197,7 @@ DropoutResult train_dropout_net(std::int64_t epochs, const TrainOptions& options
     return {.loss = loss, .num_samples = 1};
   };
   Trainer trainer(accelerator, model, optimizer, loader, step);
-  (void)trainer.train({.epochs = epochs, .checkpoint_every = every_step}, options);
+  (void)trainer.train({.epochs = epochs, .checkpoint_every = every_step, .background_saves = false}, options);
   result.weights = sha256(trainer.weights());
   return result;
 }

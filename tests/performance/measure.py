@@ -37,6 +37,8 @@ CORE = CORES[-1]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 if os.path.isdir("/dev/shm"):
     ENVIRONMENT["TMPDIR"] = "/dev/shm"  # logs and checkpoints of all rows: loops are measured, not disks
+# But for those whose subject is saving: a folder on a disk.
+DISK = ENVIRONMENT.setdefault("LOCKSTEP_PERFORMANCE_DISK", "/var/tmp")
 
 # A row of a workload: who runs it, and which way.
 LOCKSTEP, FLOOR, STOCK = ("c++", "trainer"), ("c++", "flat"), ("c++", "stock")
@@ -53,6 +55,9 @@ DDP_DEFAULT, DDP_TUNED = ("raw" + ON_RANKS, "default"), ("raw" + ON_RANKS, "tune
 DEFAULT_TWICE, TUNED_TWICE = ("raw" + TWICE, "default"), ("raw" + TWICE, "tuned")
 
 WITHOUT_AVERAGE, STREAM = ("c++", "without_average"), ("c++", "stream")
+
+IN_BACKGROUND, AT_ONCE, COPY = ("c++", "background"), ("c++", "at_once"), ("c++", "copy")
+OUR_FILE, BY_HAND, TORCH_SAVE = ("c++", "file"), ("c++", "by_hand"), ("raw", "torch_save")
 
 AT_MOST, AT_LEAST = "<=", ">="
 
@@ -99,6 +104,13 @@ TIMED = [
     ("M10", "averaging, % of an update, 200 layers", percent_of_averaging("W4"), AT_MOST, 0.5, 0.1),
     ("M11", "shuffled batch: Python's DataLoader", over("batches", PYTHON_LOADER, OUR_LOADER), AT_LEAST, 8, 12),
     ("M11", "shuffled batch: C++ DataLoader", over("batches", TORCH_LOADER, OUR_LOADER), AT_LEAST, 3.5, 5),
+    ("M12", "a save of 126 MB holds a run up, over a copy", over("saves-large", IN_BACKGROUND, COPY), AT_MOST, 1.3, 1.1),
+    ("M12", "a save at once holds it up, over one in the background", over("saves-large", AT_ONCE, IN_BACKGROUND),
+     AT_LEAST, 6, 8),
+    ("M14", "1,200 small tensors, durable: torch.save, not durable", over("saves-small", TORCH_SAVE, OUR_FILE),
+     AT_LEAST, 10, 20),
+    ("M14", "1,200 small tensors, durable, over the bytes", over("saves-small", OUR_FILE, BY_HAND), AT_MOST, 1.5, 1.1),
+    ("M15", "126 MB, durable, over the bytes", over("saves-large", OUR_FILE, BY_HAND), AT_MOST, 1.1, 1.02),
     ("M17", "cost of two ranks, tiny MLP: DDP default",
      over_cost_of_ranks("W1", (LOCKSTEP_ON_RANKS, LOCKSTEP_TWICE), (DDP_DEFAULT, DEFAULT_TWICE)), AT_MOST, 0.5, 0.3),
     ("M17", "cost of two ranks, tiny MLP: DDP tuned",
@@ -106,7 +118,7 @@ TIMED = [
     ("M18", "weak scaling to two ranks, transformer", over("W3", LOCKSTEP, LOCKSTEP_ON_RANKS), AT_LEAST, 0.88, 0.95),
 ]
 # Windows of a run that hold what happens once in a while; others get some 80 ms.
-WINDOWS = {"W6": 100, "batches": 1875}
+WINDOWS = {"W6": 100, "batches": 1875, "saves-large": 1, "saves-small": 1}
 SECONDS_OF_A_RUN = 0.6
 SECONDS_OF_AN_ANSWER = 300
 
@@ -322,7 +334,56 @@ def m20(bench):
     return [peak("trainer") - peak("flat") for _ in range(bench.rounds)]
 
 
+def m13(bench):
+    """Updates of a small transformer while 126 MB are written, over those alone. The thread that writes needs a core."""
+    if len(CORES) < 2:
+        raise Unmeasured("two cores are needed")
+    worker = Worker([bench.program], CORES[-2:])
+    ratios = []
+    for _ in range(bench.rounds):
+        seconds = worker.ask("beside", "W3", 120)
+        if not seconds["beside"]:
+            raise Unmeasured("no update fell into a save")
+        ratios.append(statistics.median(seconds["beside"]) / statistics.median(seconds["alone"]))
+    say(f"updates beside a save {statistics.median(seconds['beside']) * 1e3:.4g} ms, "
+        f"alone {statistics.median(seconds['alone']) * 1e3:.4g} ms")
+    return ratios
+
+
+def m16(bench):
+    """From SIGKILL to the first new update: the Python loop over ours. Both begin as processes of their own."""
+    commands = {"c++": [bench.program], "raw": [bench.python, HERE / "peers.py", "raw"]}
+
+    def seconds(who, folder):
+        for last in (False, True):
+            worker = Worker(commands[who])
+            worker.send("resume", folder)
+            if last:
+                worker.process.stdout.readline()
+                passed = time.perf_counter() - killed
+            else:
+                for _ in range(50):
+                    worker.receive()
+            killed = time.perf_counter()
+            worker.process.kill()
+            worker.process.wait()
+        return passed
+
+    bench.worker("raw")  # compares versions
+    ratios = []
+    for _ in range(bench.rounds):
+        passed = {}
+        for who in commands:
+            with tempfile.TemporaryDirectory(prefix="resume-", dir=DISK) as folder:
+                passed[who] = seconds(who, folder)
+        ratios.append(passed["raw"] / passed["c++"])
+    say(f"from SIGKILL to the first new update: ours {passed['c++']:.3g} s, Python {passed['raw']:.3g} s")
+    return ratios
+
+
 OTHERS = [
+    ("M13", "an update while 126 MB are written, over one alone", m13, AT_MOST, 1.15, 1.05),
+    ("M16", "from SIGKILL to a new update: Python's loop", m16, AT_LEAST, 1.7, 2.5),
     ("M1", "tiny MLP, instructions over the floor", m1, AT_MOST, 1.01, 1.002),
     ("M19", "compiling a program, over torch's headers alone", m19, AT_MOST, 1.25, 1.10),
     ("M20", "peak memory over the flat floor, MiB", m20, AT_MOST, 4, 1),

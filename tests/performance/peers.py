@@ -7,6 +7,8 @@ Answers each line of standard input with a line of JSON, as workloads.cpp does:
     info
     losses WORKLOAD WAY UPDATES
     time WORKLOAD|batches|update-W4 WAY WARM N WINDOW    the last: clip, optimizer and average alone
+    time saves-small WAY WARM N WINDOW                   torch.save of 1,200 small tensors, which is not durable
+    resume FOLDER                                        trains until it is killed, a line for each update
 
 `losses` and `time` of a workload may end with RANK RANKS MEETING_POINT, as there: DistributedDataParallel over Gloo.
 
@@ -462,6 +464,41 @@ def read_batches(stopwatch, count):
                 return
 
 
+def time_saves(warm, count):
+    state = {f"p{i}": torch.randn(64) for i in range(1200)}
+    stopwatch = Stopwatch(warm, 1)
+    with tempfile.TemporaryDirectory(prefix="saving-", dir=os.environ.get("LOCKSTEP_PERFORMANCE_DISK")) as folder:
+        for _ in range(warm + count):
+            stopwatch.tick()
+            torch.save(state, os.path.join(folder, "state.pt"))
+        stopwatch.tick()
+    return stopwatch.seconds(1)
+
+
+def resume(folder, reply):
+    """W1 as tutorials save and load it, but for the file, which is replaced as a whole."""
+    model, batches = make_net("W1"), draw_batches("W1", 64, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=WEIGHT_DECAY)
+    path, step = os.path.join(folder, "checkpoint.pt"), 0
+    if os.path.exists(path):
+        saved = torch.load(path)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        step = saved["step"]
+    updates = 0
+    while True:
+        x, y = batches[step % len(batches)]
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        step += 1
+        updates += 1
+        reply.write(f"{updates}\n")
+        if step % 20 == 0:
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, path + ".tmp")
+            os.replace(path + ".tmp", path)
+
+
 @contextlib.contextmanager
 def joined(rank=0, ranks=1, meeting_point=None):
     """Within the ranks of a run, if a request names them."""
@@ -491,6 +528,8 @@ def answer(peer, words):
             WAYS[peer, way](job)
         return {"losses": job.losses[:job.updates * job.accumulation]}
     warm, count, window = numbers
+    if workload == "saves-small":
+        return {"seconds": time_saves(warm, count)}
     updates = warm + count + 1  # what comes after the last window closes it
     stopwatch = Stopwatch(warm, window)
     if workload == "batches":
@@ -512,6 +551,8 @@ def main():
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     for line in sys.stdin:
+        if line.startswith("resume "):
+            resume(line.split()[1], reply)
         try:
             result = answer(sys.argv[1], line.split())
         except Exception as error:

@@ -9,6 +9,9 @@
 //   memory WORKLOAD WAY UPDATES        the process's peak, in KiB
 //   time WORKLOAD WAY WARM N WINDOW    seconds an update, window by window; N is a multiple of WINDOW
 //   time batches WAY WARM N WINDOW     seconds a batch, as `lockstep` or `torch` reads it
+//   time saves-large WAY WARM N WINDOW seconds of each save; saves-small: small tensors: saving.cpp
+//   beside WORKLOAD UPDATES            seconds of updates beside a save of 126 MB, and alone
+//   resume FOLDER                      trains until it is killed, a line for each update
 //   time update-W4 WAY WARM N WINDOW   seconds of each update alone: update_part.cpp
 //
 // `losses` and `time` of a workload may end with RANK RANKS MEETING_POINT: `trainer` is then one rank of a
@@ -370,6 +373,15 @@ nlohmann::json answer(const std::string& request) {
             {"threads", at::get_num_threads()},
             {"torch", TORCH_VERSION}};
   }
+  if (what == "resume") {
+    words >> name;
+    resume_and_tell(name);
+  }
+  if (what == "beside") {
+    words >> name >> count;
+    const auto seconds = time_updates_beside_save(name, count);
+    return {{"beside", seconds.beside}, {"alone", seconds.alone}};
+  }
   words >> name >> way;
   if (what != "time") {
     words >> count;
@@ -381,6 +393,7 @@ nlohmann::json answer(const std::string& request) {
   }
   words >> warm >> count >> window;
   if (name.starts_with("update-")) return {{"seconds", time_update_part(name.substr(7), way, warm, count)}};
+  if (name.starts_with("saves-")) return {{"seconds", time_saves(name, way, warm, count)}};
   const auto work = warm + count + 1;  // what comes after the last window closes it
   if (name == "batches") {
     Stopwatch stopwatch(warm, window);

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -201,5 +202,21 @@ class Stopwatch {
 /// written.
 std::vector<double> time_update_part(const std::string& of, const std::string& way, std::int64_t warm,
                                      std::int64_t count);
+
+/// Seconds of each of `count` saves. `of` `saves-large`: 126 MB; `way`: `background` or `at_once`, for how long a run waits
+/// for a checkpoint; `copy`, of the bytes in memory; `file` and `by_hand`, a durable file by save_weights() and by the
+/// fewest system calls. `of` `saves-small`: 1,200 small tensors; `file`, `by_hand`.
+std::vector<double> time_saves(const std::string& of, const std::string& way, std::int64_t warm, std::int64_t count);
+
+/// Seconds of updates of a run that saves 126 MB once in a while.
+struct UpdatesBesideSave {
+  std::vector<double> beside;  ///< while a checkpoint was written
+  std::vector<double> alone;
+};
+UpdatesBesideSave time_updates_beside_save(const std::string& of, std::int64_t updates);
+
+/// Trains W1 from the newest checkpoint in `folder`, and saves there; prints a line for each update of this process until
+/// it is killed.
+void resume_and_tell(const std::filesystem::path& folder);
 
 }  // namespace performance
