@@ -78,6 +78,7 @@ std::string train(const std::string& folder, std::int64_t last_update, const std
                                     .evaluate_every = every_update,
                                     .checkpoint_every = every_update,
                                     .keep_checkpoints = 2,
+                                    .background_saves = false,
                                     .monitor = ls::Monitor("validation/loss")},
                                    {.checkpoint_dir = folder, .resume_from = ls::latest});
   if (!accelerator.is_main_process()) return {};

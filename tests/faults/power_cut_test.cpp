@@ -223,6 +223,7 @@ CATCH_TEST_CASE("after a power cut at any operation of a run, it goes on from a 
                            .evaluate_every = Interval{1, Interval::Unit::step},
                            .checkpoint_every = Interval{1, Interval::Unit::step},
                            .keep_checkpoints = 2,
+                           .background_saves = false,
                            .monitor = Monitor("validation/score")},
                           {.checkpoint_dir = folder.directory.path() / checkpoints});
   folder.require_complete();
