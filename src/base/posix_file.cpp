@@ -20,6 +20,8 @@ namespace {
 
 // Checksum and transfer share one piece while it is in the processor's cache.
 constexpr std::size_t piece_size = std::size_t{1} << 20;
+// A call into the system costs as much as copying so many bytes.
+constexpr std::size_t gathered_size = std::size_t{1} << 16;
 
 template <class Call>
 auto retry_interrupted(Call call) {
@@ -86,7 +88,21 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::write(const void* data, std::size_t size) {
-  auto bytes = static_cast<const char*>(data);
+  if (gathered_.size() + size > gathered_size) write_gathered();
+  const auto bytes = static_cast<const char*>(data);
+  if (size < gathered_size) {
+    gathered_.insert(gathered_.end(), bytes, bytes + size);
+  } else {
+    write_through(bytes, size);
+  }
+}
+
+void OutputFile::write_gathered() {
+  write_through(gathered_.data(), gathered_.size());
+  gathered_.clear();
+}
+
+void OutputFile::write_through(const char* bytes, std::size_t size) {
   while (size > 0) {
     const auto count =
         retry_interrupted([&] { return ::write(file_.get(), bytes, std::min(size, piece_size)); });
@@ -98,6 +114,7 @@ void OutputFile::write(const void* data, std::size_t size) {
 }
 
 void OutputFile::finish() {
+  write_gathered();
   if (retry_interrupted([&] { return ::fsync(file_.get()); }) != 0) {
     throw message::cannot_write_file(path_, errno);
   }

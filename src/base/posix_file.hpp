@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/file_descriptor.hpp"
 #include "lockstep/base/error.hpp"
@@ -48,16 +49,22 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
+  /// Small pieces are gathered, so that an error may come from a later call.
   void write(const void* data, std::size_t size);
   /// Brings the bytes to the disk and closes the file. Its directory still needs sync_directory().
   void finish();
 
+  /// Of the finished file.
   [[nodiscard]] std::uint64_t size() const { return size_; }
   [[nodiscard]] std::uint32_t crc32c() const { return crc32c_; }
 
  private:
+  void write_gathered();
+  void write_through(const char* bytes, std::size_t size);
+
   std::filesystem::path path_;
   FileDescriptor file_;
+  std::vector<char> gathered_;
   std::uint64_t size_ = 0;
   std::uint32_t crc32c_ = 0;
 };

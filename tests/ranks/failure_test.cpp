@@ -66,7 +66,8 @@ Ranks run_with_trouble(int count, const std::function<Trouble(Rank&)>& make, dou
   auto ranks = run_ranks(count, [&](Rank& rank) {
     auto options = rank.options();
     change(options);
-    return train(options, numbered_batches(16), make(rank), checkpoints);
+    // At once, so that it is known what is saved where rank 0 is killed.
+    return train(options, numbered_batches(16), make(rank), checkpoints, {.background_saves = false});
   });
   CATCH_CAPTURE(ranks.report());
   CATCH_CHECK(saved_w(checkpoints / "last") == weight_saved);

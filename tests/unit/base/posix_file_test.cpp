@@ -79,6 +79,7 @@ CATCH_TEST_CASE(
   const auto [id, error] = file_error([&] {
     OutputFile file(directory.path() / "file");
     file.write(text.data(), text.size());
+    file.finish();
   });
   CATCH_CHECK(id == "cannot-write-file");
   CATCH_CHECK(contains(error, "File too large. Raise the limit"));
