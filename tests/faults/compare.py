@@ -38,7 +38,7 @@ def verdict(point, outcome, end):
 def measured(program):
     """Counts of (fault, what came of it)."""
     def order(folder, last):
-        return f"{folder} {last}"
+        return f"{folder} {last} foreground"  # ours reads the last word
 
     counts = collections.Counter()
     with tempfile.TemporaryDirectory() as scratch:
@@ -70,7 +70,7 @@ def measured(program):
                     continue
                 counts[fault, "points"] += 1
                 counts[fault, verdict(point, outcome, end)] += 1
-                counts[fault, "goes on"] += outcome.struck.end is not None
+                counts[fault, "goes on"] += outcome.struck.reached_its_last_update(phase)
                 counts[fault, "named"] += "No space left on device" in (outcome.struck.error or "")
                 counts[fault, "left over"] += bool(set(outcome.left) - names)
     return counts

@@ -24,11 +24,11 @@ SIZES = ("ftruncate", "truncate", "fallocate")
 CALLS = (*WRITES, *OPENS, *ENTRIES, *REMOVALS, *SYNCS, *SIZES)
 TAKES_SPACE = (*WRITES, *ENTRIES, *SYNCS, *SIZES)
 
-# A disk that is full stays so; the others are passing.
+# A disk that is full stays so; the others pass.
 INJECTIONS = {
     "SIGKILL": "signal=KILL:when={n}",
     "ENOSPC": "error=ENOSPC:when={n}+",
-    "EDQUOT": "error=EDQUOT:when={n}+",
+    "EDQUOT": "error=EDQUOT:when={n}",
     "EIO": "error=EIO:when={n}",
     "EINTR": "error=EINTR:when={n}",
     "lost write": "retval=1:when={n}",  # says that one byte was written, and takes none
@@ -44,6 +44,9 @@ class Run:
     error: str | None = None
     status: int = 0
     calls: list = dataclasses.field(default_factory=list)  # traced ones
+
+    def reached_its_last_update(self, phase):
+        return len(self.updates) == phase.last - phase.first
 
     @property
     def killed(self):
@@ -67,7 +70,7 @@ def read_calls(log, folder):
     """The calls in strace's log, in order."""
     calls, ordinals, threads, update = [], {}, {}, 0
     for line in log.read_text(errors="replace").splitlines():
-        match = re.match(r"(\d+) +(\w+)\((.*)", line)
+        match = re.match(r"(?:(\d+) +)?(\w+)\((.*)", line)
         if not match:
             continue
         thread, name, rest = threads.setdefault(match[1], len(threads)), match[2], match[3]
@@ -76,6 +79,8 @@ def read_calls(log, folder):
             continue
         ordinals[thread, name] = ordinals.get((thread, name), 0) + 1
         arguments = rest.rsplit(") = ", 1)[0]
+        if name in WRITES:
+            arguments = arguments.partition(", ")[0]  # without the bytes
         paths = [path for pair in re.findall(r'"([^"]*)"|<([^<>]*)>', arguments) for path in pair if path]
         paths = [path.removesuffix(" (deleted)") for path in paths]
         inside = any(path == folder or path.startswith(folder + "/") for path in paths)
@@ -113,7 +118,7 @@ class Program:
         self.output.seek(0)
         return self.output.read()[-3000:]
 
-    def run(self, order, folder=None, injection=None):
+    def run(self, order, folder=None, injection=None, first_thread_only=False):
         """Follows an order; traced, if `folder` is that of its checkpoints, and struck by `injection`, if there is one."""
         run, tracer, heard = Run(updates=[]), None, []
         try:
@@ -123,7 +128,7 @@ class Program:
                 word, _, text = line.rstrip("\n").partition(" ")
                 if word == "ready":
                     if folder is not None:
-                        tracer = self.trace(int(text), injection)
+                        tracer = self.trace(int(text), injection, first_thread_only)
                     self.socket.sendall(b"g")
                 elif word == "update":
                     run.updates.append(text)
@@ -146,11 +151,12 @@ class Program:
             raise RuntimeError(f"{self.name}, {order}, {injection}: {problem!r}; heard {heard[-3:]}, printed "
                                f"{self.said()}") from problem
 
-    def trace(self, process, injection):
+    def trace(self, process, injection, first_thread_only):
         log = self.folder / "log"
         log.unlink(missing_ok=True)
         inject = ["-e", f"inject={injection}"] if injection else []
-        tracer = subprocess.Popen(["strace", "-f", "-y", "-s", "80", "-o", log, "-e", "signal=none",
+        threads = [] if first_thread_only else ["-f"]
+        tracer = subprocess.Popen(["strace", *threads, "-y", "-s", "80", "-o", log, "-e", "signal=none",
                                    "-e", "trace=sendto," + ",".join(CALLS), *inject, "-p", str(process)],
                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         said = tracer.stderr.readline()
@@ -208,15 +214,18 @@ class Outcome:
 
 
 def strike(program, point, folder, order, total, reference):
-    """Strikes a run at a point and starts the next one; nothing if another call was hit."""
+    """Strikes a run at a point and starts the next one. Nothing if another call was hit: strace counts for each thread, and
+    one may come to as many calls of a name before the other."""
     phase, call = point.phase, point.call
     copy_folder(phase.start, folder)
     injection = f"{call.name}:" + INJECTIONS[point.fault].format(n=call.ordinal)
-    struck = program.run(order(folder, phase.last), folder, injection)
+    struck = program.run(order(folder, phase.last), folder, injection, first_thread_only=call.thread == 0)
     hit = next((c for c in struck.calls if (c.thread, c.name, c.ordinal) == (call.thread, call.name, call.ordinal)), None)
     first = next((c for c in struck.calls if c.injected), hit)
     if hit is None or hit is not first or hit.label != call.label or (point.fault == "SIGKILL") != struck.killed:
         return None
+    if point.fault == "lost write" and sum(c.injected for c in struck.calls) > 1:
+        return None  # all that is kept may have been lost
     resumed = program.run(order(folder, total))
     loaded = reference.updates.index(resumed.updates[0]) if resumed.updates and resumed.updates[0] in reference.updates else None
     left = sorted(entry.name for entry in os.scandir(folder)) if folder.exists() else []

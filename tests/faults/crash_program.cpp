@@ -1,9 +1,9 @@
 // Trains a tiny model with all that a checkpoint holds, to be killed.
 //
-// `crash_program FOLDER LAST_UPDATE` trains in FOLDER, from its latest checkpoint on, to that update; one rank of a run if
-// there are several. Prints `end` as below.
+// `crash_program FOLDER LAST_UPDATE HOW` trains in FOLDER, from its latest checkpoint on, to that update, and saves in the
+// `background` or the `foreground`; one rank of a run if there are several. Prints `end` as below.
 //
-// Without arguments, for crash_matrix.py, standard input is a socket. On it come orders, a line each, with the same two
+// Without arguments, for crash_points.py, standard input is a socket. On it come orders, a line each, with the same three
 // words; a child process follows each. The child says on the socket, a line each:
 //   ready PID       and waits for a byte
 //   update SHA256   before each update, of the weights
@@ -57,7 +57,8 @@ ls::TensorDataset points(std::int64_t count) {
 
 /// Six updates an epoch on one rank. Returns the last update, and the hash of raw and averaged weights; on ranks other
 /// than the first nothing.
-std::string train(const std::string& folder, std::int64_t last_update, const std::function<void(Net&)>& before_update) {
+std::string train(const std::string& folder, std::int64_t last_update, const std::string& how,
+                  const std::function<void(Net&)>& before_update) {
   ls::Accelerator accelerator({.gradient_accumulation_steps = accumulation, .seed = 7, .device = at::kCPU});
   ls::DataLoader loader(points(6 * accumulation * 5), {.batch_size = 5, .shuffle = true, .seed = 7});
   ls::DataLoader validation_loader(points(7), {.batch_size = 7});
@@ -78,7 +79,7 @@ std::string train(const std::string& folder, std::int64_t last_update, const std
                                     .evaluate_every = every_update,
                                     .checkpoint_every = every_update,
                                     .keep_checkpoints = 2,
-                                    .background_saves = false,
+                                    .background_saves = how == "background",
                                     .monitor = ls::Monitor("validation/loss")},
                                    {.checkpoint_dir = folder, .resume_from = ls::latest});
   if (!accelerator.is_main_process()) return {};
@@ -92,12 +93,15 @@ std::string train(const std::string& folder, std::int64_t last_update, const std
   std::istringstream words(order);
   std::string folder;
   std::int64_t last_update = 0;
-  words >> folder >> last_update;
+  std::string how;
+  words >> folder >> last_update >> how;
   say("ready " + std::to_string(::getpid()));
   char go = 0;
   if (::recv(STDIN_FILENO, &go, 1, 0) != 1) ::_exit(1);
   try {
-    say("end " + train(folder, last_update, [](Net& net) { say("update " + ls::sha256(ls::module_state(net))); }));
+    say("end " + train(folder, last_update, how, [](Net& net) {
+          say("update " + ls::sha256(ls::module_state(net)));
+        }));
     ::_exit(0);
   } catch (const std::exception& error) {
     std::string text = error.what();
@@ -133,7 +137,7 @@ int serve() {
 int main(int argc, char** argv) {
   at::set_num_threads(1);
   if (argc == 1) return serve();
-  if (argc != 3) return 2;
-  const auto end = train(argv[1], std::stoll(argv[2]), [](Net&) {});
+  if (argc != 4) return 2;
+  const auto end = train(argv[1], std::stoll(argv[2]), argv[3], [](Net&) {});
   if (!end.empty()) std::cout << "end " << end << std::endl;
 }
