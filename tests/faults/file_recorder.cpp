@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -146,7 +147,21 @@ auto recorded(Call call, Before before, Record record) {
   return result;
 }
 
+std::mutex before_opening_mutex;
+std::string awaited_path_end;
+std::function<void()> before_opening;  // empty: nothing is awaited, or it has happened
+
+void call_before_opening(const std::string& path) {
+  std::function<void()> call;
+  {
+    const std::lock_guard lock(before_opening_mutex);
+    if (before_opening && path.ends_with(awaited_path_end)) call = std::exchange(before_opening, nullptr);
+  }
+  if (call) call();
+}
+
 int recorded_open(int base, const char* path, int flags, mode_t mode) {
+  call_before_opening(path);
   static const auto call = original<int(int, const char*, int, ...)>("openat");
   return recorded([&] { return call(base, path, flags, mode); },
                   [&](const Live& known) { return known.place(base, path); },
@@ -213,6 +228,22 @@ const Recording& FileRecorder::recording() const { return live->recording(); }
 ShortWrites::ShortWrites(std::size_t bytes) { largest_write = bytes; }
 
 ShortWrites::~ShortWrites() { largest_write = SIZE_MAX; }
+
+BeforeOpening::BeforeOpening(std::string path_end, std::function<void()> call) {
+  const std::lock_guard lock(before_opening_mutex);
+  awaited_path_end = std::move(path_end);
+  before_opening = std::move(call);
+}
+
+BeforeOpening::~BeforeOpening() {
+  const std::lock_guard lock(before_opening_mutex);
+  before_opening = nullptr;
+}
+
+bool BeforeOpening::happened() const {
+  const std::lock_guard lock(before_opening_mutex);
+  return !before_opening;
+}
 
 }  // namespace lockstep::test
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +61,19 @@ class ShortWrites {
   ~ShortWrites();
   ShortWrites(const ShortWrites&) = delete;
   ShortWrites& operator=(const ShortWrites&) = delete;
+};
+
+/// While it lives, calls `call` before this process opens a file or directory whose path ends in `path_end`, once. One at
+/// a time.
+class BeforeOpening {
+ public:
+  BeforeOpening(std::string path_end, std::function<void()> call);
+  ~BeforeOpening();
+  BeforeOpening(const BeforeOpening&) = delete;
+  BeforeOpening& operator=(const BeforeOpening&) = delete;
+
+  /// It was called.
+  [[nodiscard]] bool happened() const;
 };
 
 }  // namespace lockstep::test
