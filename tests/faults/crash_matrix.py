@@ -5,7 +5,7 @@ usage: crash_matrix.py CRASH_PROGRAM foreground|background [--long]
 strace makes each call fail, or kills the process at it, that writes, syncs, opens, renames, creates or removes
 anything in the checkpoint folder. The next run must go on from the checkpoint before or the one after, with the
 right weights to the right end, and leave no temporary folder; a run that survives the fault must end as an
-undisturbed one. The short form takes every 17th point of the whole list. Ends with 77 where strace is missing or
+undisturbed one. The short form takes every 11th point of the whole list. Ends with 77 where strace is missing or
 may not trace.
 
 Saved in the background, a checkpoint may still be on its way while the next update is: then `before` is one earlier.
@@ -21,7 +21,7 @@ import tempfile
 from crash_points import CAUSES, Phase, Point, Program, copy_folder, faults_of, strike
 
 TOTAL = 7
-STRIDE = 17  # prime to the number of faults of a call, so that all of them come up
+STRIDE = 11  # prime to the number of faults of a call, so that all of them come up
 NOT_RUN = 77
 
 
