@@ -2,9 +2,10 @@
 
 usage: compare.py CRASH_PROGRAM PYTHON [TOOL...]
 
-PYTHON is that of an environment with torch and what it has of accelerate, lightning and pytorch-accelerated; what
-is missing is said. Two saves of each tool, with good ones before them, are struck at every call that changes its folder:
-the process is killed there, or the disk is full from there on. Then the tool resumes by its own means.
+PYTHON is that of an environment with torch and what it has of accelerate, lightning and
+pytorch-accelerated; what is missing is said. Two saves of each tool, with good ones before them, are struck
+at every call that changes its folder: the process is killed there, or the disk is full from there on. Then
+the tool resumes by its own means.
 """
 
 import collections
@@ -54,7 +55,7 @@ def measured(program):
         undisturbed = program.run(order(folder, LAST), folder)
         resumed = program.run(order(folder, TOTAL))
         if undisturbed.updates + resumed.updates[:1] != reference.updates[FIRST:LAST + 1]:
-            raise RuntimeError(f"it does not resume even when left alone: {undisturbed.error} {resumed.error}")
+            raise RuntimeError(f"it does not resume when left alone: {undisturbed.error} {resumed.error}")
         end = reference.end if resumed.end == reference.end else None
         phase = Phase("saves", start, FIRST, LAST)
         for call in undisturbed.calls:
@@ -70,26 +71,32 @@ def measured(program):
                     continue
                 counts[fault, "points"] += 1
                 counts[fault, verdict(point, outcome, end)] += 1
-                counts[fault, "goes on"] += outcome.struck.reached_its_last_update(phase)
+                if call.update < LAST - FIRST:  # else no update is left to go on with
+                    counts[fault, "could go on"] += 1
+                    counts[fault, "goes on"] += outcome.struck.reached_its_last_update(phase)
                 counts[fault, "named"] += "No space left on device" in (outcome.struck.error or "")
                 counts[fault, "left over"] += bool(set(outcome.left) - names)
     return counts
 
 
 def row(title, counts):
-    kill, full = ({what: counts[fault, what] for what in ("points", "right", "older", "error", "wrong", "goes on",
-                                                            "named", "left over", "another call was hit")}
-                  for fault in FAULTS)
-    cells = [title, kill["points"], kill["right"], kill["older"], kill["error"], kill["wrong"], kill["left over"],
-             full["points"], full["goes on"], full["named"], full["right"] + full["older"], full["wrong"]]
+    names = ("points", "right", "older", "error", "wrong", "goes on", "could go on", "named", "left over",
+             "another call was hit")
+    kill, full = ({what: counts[fault, what] for what in names} for fault in FAULTS)
+    cells = [title, kill["points"], kill["right"], kill["older"], kill["error"], kill["wrong"],
+             kill["left over"],
+             full["points"], f"{full['goes on']} of {full['could go on']}", full["named"],
+             full["right"] + full["older"], full["wrong"]]
     missed = kill["another call was hit"] + full["another call was hit"]
-    return "| " + " | ".join(map(str, cells)) + " |" + (f" ({missed} points hit another call)" if missed else "")
+    note = f" ({missed} points hit another call)" if missed else ""
+    return "| " + " | ".join(map(str, cells)) + " |" + note
 
 
 def main():
     crash_program, python, *only = sys.argv[1:]
     script = pathlib.Path(__file__).with_name("python_tools.py")
-    tools = json.loads(subprocess.run([python, script, "list"], check=True, capture_output=True, text=True).stdout)
+    listed = subprocess.run([python, script, "list"], check=True, capture_output=True, text=True).stdout
+    tools = json.loads(listed)
     versions = {tool["package"]: tool["version"] for tool in tools.values()}
     print(f"{datetime.date.today()}, " + ", ".join(f"{name} {version or 'not installed'}"
                                                    for name, version in versions.items()))

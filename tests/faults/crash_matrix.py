@@ -2,13 +2,14 @@
 
 usage: crash_matrix.py CRASH_PROGRAM foreground|background [--long]
 
-strace makes each call fail, or kills the process at it, that writes, syncs, opens, renames, creates or removes
-anything in the checkpoint folder. The next run must go on from the checkpoint before or the one after, with the
-right weights to the right end, and leave no temporary folder; a run that survives the fault must end as an
-undisturbed one. The short form takes every 11th point of the whole list. Ends with 77 where strace is missing or
-may not trace.
+strace makes each call fail, or kills the process at it, that writes, syncs, opens, renames, creates or
+removes anything in the checkpoint folder. The next run must go on from the checkpoint before or the one
+after, with the right weights to the right end, and leave no temporary folder; a run that survives the fault
+must end as an undisturbed one. The short form takes every 11th point of the whole list. Ends with 77 where
+strace is missing or may not trace.
 
-Saved in the background, a checkpoint may still be on its way while the next update is: then `before` is one earlier.
+Saved in the background, a checkpoint may still be on its way while the next update is: then `before` is one
+earlier.
 """
 
 import collections
@@ -33,8 +34,8 @@ def order(folder, last):
 
 
 def prepared_phases(program, reference, work):
-    """Undisturbed runs, one going on where the other ended; each is checked against the whole one and gives the next its
-    start."""
+    """Undisturbed runs, one going on where the other ended; each is checked against the whole one and gives the
+    next its start."""
     phases, start, first = [], None, 0
     for name, last in (("first saves", 2), ("saves that retire", 4), ("resuming over left-overs", 5)):
         phase = Phase(name, start, first, last)
@@ -95,7 +96,8 @@ def main():
             copy_folder(phase.start, folder)
             undisturbed = program.run(order(folder, phase.last), folder)
             assert undisturbed.end == end, undisturbed
-            points += [(Point(phase, call, fault), end) for call in undisturbed.calls for fault in faults_of(call)]
+            points += [(Point(phase, call, fault), end)
+                       for call in undisturbed.calls for fault in faults_of(call)]
         print(f"{len(points)} points", flush=True)
         for point, end in points if "--long" in OPTIONS else points[::STRIDE]:
             outcome = strike(program, point, folder, order, TOTAL, reference)

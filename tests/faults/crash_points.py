@@ -1,7 +1,8 @@
-"""Strikes a training program at chosen system calls, by strace's injection, and judges what its next run finds.
+"""Strikes a training program at chosen system calls, by strace's injection, and starts its next run.
 
-A program is a server on a socket, its standard input, as crash_program.cpp says: it forks a fresh child for each
-order, so that a run costs no start. Whatever tells updates apart is a hash of the weights before each of them.
+A program is a server on a socket, its standard input, as crash_program.cpp says: it forks a fresh child for
+each order, so that a run costs no start. Whatever tells updates apart is a hash of the weights before each
+of them.
 """
 
 import dataclasses
@@ -85,7 +86,7 @@ def read_calls(log, folder):
         paths = [path.removesuffix(" (deleted)") for path in paths]
         inside = any(path == folder or path.startswith(folder + "/") for path in paths)
         label = " ".join([name, *(path.removeprefix(folder + "/") for path in paths if inside)])
-        label = re.sub(r"\d+(-\d+)\b(?=[/ ]|$)", r"PID\1", label)
+        label = re.sub(r"\d+(-\d+)\b(?=[/ ]|$)", r"PID\1", re.sub(r"tmp\w{8}\b", "tmpXXXXXXXX", label))
         calls.append(Call(thread, name, ordinals[thread, name], update, label, inside, "O_CREAT" in rest,
                           " = -1 " in rest, "(INJECTED)" in rest))
     return calls
@@ -119,7 +120,7 @@ class Program:
         return self.output.read()[-3000:]
 
     def run(self, order, folder=None, injection=None, first_thread_only=False):
-        """Follows an order; traced, if `folder` is that of its checkpoints, and struck by `injection`, if there is one."""
+        """Follows an order; traced, if `folder` is that of its checkpoints, and struck by `injection`."""
         run, tracer, heard = Run(updates=[]), None, []
         try:
             self.socket.sendall((order + "\n").encode())
@@ -183,7 +184,8 @@ class Point:
     fault: str
 
     def __str__(self):
-        return f"{self.fault} at {self.phase.name}, update {self.phase.first + self.call.update}, {self.call.label}"
+        update = self.phase.first + self.call.update
+        return f"{self.fault} at {self.phase.name}, update {update}, {self.call.label}"
 
 
 def faults_of(call):
@@ -214,19 +216,24 @@ class Outcome:
 
 
 def strike(program, point, folder, order, total, reference):
-    """Strikes a run at a point and starts the next one. Nothing if another call was hit: strace counts for each thread, and
-    one may come to as many calls of a name before the other."""
+    """Strikes a run at a point and starts the next one. Nothing if another call was hit: strace counts for each
+    thread, and one may come to as many calls of a name before the other.
+    """
     phase, call = point.phase, point.call
     copy_folder(phase.start, folder)
     injection = f"{call.name}:" + INJECTIONS[point.fault].format(n=call.ordinal)
     struck = program.run(order(folder, phase.last), folder, injection, first_thread_only=call.thread == 0)
-    hit = next((c for c in struck.calls if (c.thread, c.name, c.ordinal) == (call.thread, call.name, call.ordinal)), None)
+    place = (call.thread, call.name, call.ordinal)
+    hit = next((c for c in struck.calls if (c.thread, c.name, c.ordinal) == place), None)
     first = next((c for c in struck.calls if c.injected), hit)
-    if hit is None or hit is not first or hit.label != call.label or (point.fault == "SIGKILL") != struck.killed:
+    if hit is None or hit is not first or hit.label != call.label:
+        return None
+    if (point.fault == "SIGKILL") != struck.killed:
         return None
     if point.fault == "lost write" and sum(c.injected for c in struck.calls) > 1:
         return None  # all that is kept may have been lost
     resumed = program.run(order(folder, total))
-    loaded = reference.updates.index(resumed.updates[0]) if resumed.updates and resumed.updates[0] in reference.updates else None
+    begun_with = resumed.updates[0] if resumed.updates else None
+    loaded = reference.updates.index(begun_with) if begun_with in reference.updates else None
     left = sorted(entry.name for entry in os.scandir(folder)) if folder.exists() else []
     return Outcome(struck, resumed, loaded, left)

@@ -1,15 +1,14 @@
 // Trains a tiny model with all that a checkpoint holds, to be killed.
 //
-// `crash_program FOLDER LAST_UPDATE HOW` trains in FOLDER, from its latest checkpoint on, to that update, and saves in the
-// `background` or the `foreground`; one rank of a run if there are several. Prints `end` as below.
+// `crash_program FOLDER LAST_UPDATE HOW` trains in FOLDER, from its latest checkpoint on, to that update,
+// and saves in the `background` or the `foreground`; one rank of a run if there are several. Prints `end`
+// as below.
 //
-// Without arguments, for crash_points.py, standard input is a socket. On it come orders, a line each, with the same three
-// words; a child process follows each. The child says on the socket, a line each:
-//   ready PID       and waits for a byte
-//   update SHA256   before each update, of the weights
-//   end STEP SHA256 of raw and averaged weights, when train() returned
-//   error TEXT      when it threw
-// and this process says `exit STATUS`, as waitpid() gave it. send() is not among the calls that are made to fail.
+// Without arguments, for crash_points.py, standard input is a socket. On it come orders, a line each, with
+// the same three words; a child process follows each. The child says on the socket, a line each:   ready
+// PID       and waits for a byte   update SHA256   before each update, of the weights   end STEP SHA256 of
+// raw and averaged weights, when train() returned   error TEXT      when it threw and this process says
+// `exit STATUS`, as waitpid() gave it. send() is not among the calls that are made to fail.
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -36,7 +35,8 @@ constexpr int accumulation = 2;
 
 void say(std::string line) {
   line += '\n';
-  if (::send(STDIN_FILENO, line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) ::_exit(1);
+  if (::send(STDIN_FILENO, line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
+    ::_exit(1);
 }
 
 /// With buffers and random numbers of its own.
@@ -55,8 +55,8 @@ ls::TensorDataset points(std::int64_t count) {
   return ls::TensorDataset(x, x.square().sum(1, /*keepdim=*/true));
 }
 
-/// Six updates an epoch on one rank. Returns the last update, and the hash of raw and averaged weights; on ranks other
-/// than the first nothing.
+/// Six updates an epoch on one rank. Returns the last update, and the hash of raw and averaged weights; on
+/// ranks other than the first nothing.
 std::string train(const std::string& folder, std::int64_t last_update, const std::string& how,
                   const std::function<void(Net&)>& before_update) {
   ls::Accelerator accelerator({.gradient_accumulation_steps = accumulation, .seed = 7, .device = at::kCPU});
@@ -65,7 +65,8 @@ std::string train(const std::string& folder, std::int64_t last_update, const std
   Net net;
   ls::AdamW optimizer(ls::weight_decay_groups(net, 0.01), {.lr = 0.05});
   const auto loss = [](Net& model, const ls::Example& batch) -> ls::StepOutput {
-    return {.loss = torch::mse_loss(model.forward(batch.data), batch.target), .num_samples = batch.data.size(0)};
+    return {.loss = torch::mse_loss(model.forward(batch.data), batch.target),
+            .num_samples = batch.data.size(0)};
   };
   std::int64_t microbatches = 0;
   const auto step = [&](Net& model, const ls::Example& batch) {
@@ -84,7 +85,8 @@ std::string train(const std::string& folder, std::int64_t last_update, const std
                                    {.checkpoint_dir = folder, .resume_from = ls::latest});
   if (!accelerator.is_main_process()) return {};
   ls::NamedTensors weights = trainer.weights(ls::Weights::raw);
-  for (const auto& [name, tensor] : trainer.weights(ls::Weights::ema)) weights.emplace_back("ema." + name, tensor);
+  for (const auto& [name, tensor] : trainer.weights(ls::Weights::ema))
+    weights.emplace_back("ema." + name, tensor);
   return std::to_string(state.step) + " " + ls::sha256(weights);
 }
 
@@ -99,9 +101,8 @@ std::string train(const std::string& folder, std::int64_t last_update, const std
   char go = 0;
   if (::recv(STDIN_FILENO, &go, 1, 0) != 1) ::_exit(1);
   try {
-    say("end " + train(folder, last_update, how, [](Net& net) {
-          say("update " + ls::sha256(ls::module_state(net)));
-        }));
+    say("end " + train(folder, last_update, how,
+                       [](Net& net) { say("update " + ls::sha256(ls::module_state(net))); }));
     ::_exit(0);
   } catch (const std::exception& error) {
     std::string text = error.what();

@@ -24,8 +24,10 @@ using Folders = std::vector<std::string>;
 
 constexpr std::int64_t updates = 6;
 
-/// Trains six updates of ledger, saving each, and calls `before_update` with the number of each. What it warns of.
-std::string train_in(const fs::path& root, bool background, const std::function<void(std::int64_t)>& before_update,
+/// Trains six updates of ledger, saving each, and calls `before_update` with the number of each. What it
+/// warns of.
+std::string train_in(const fs::path& root, bool background,
+                     const std::function<void(std::int64_t)>& before_update,
                      std::string* error_id = nullptr) {
   const auto step = [&](OneWeight& model, const at::Tensor& batch) {
     before_update(static_cast<std::int64_t>(1 - model.value()));
@@ -33,10 +35,9 @@ std::string train_in(const fs::path& root, bool background, const std::function<
   };
   OneWeightRun run(numbered_batches(updates), step);
   const auto train = [&] {
-    (void)run.trainer.train({.epochs = 1,
-                             .checkpoint_every = Interval{1, Interval::Unit::step},
-                             .background_saves = background},
-                            {.checkpoint_dir = root, .resume_from = latest});
+    (void)run.trainer.train(
+        {.epochs = 1, .checkpoint_every = Interval{1, Interval::Unit::step}, .background_saves = background},
+        {.checkpoint_dir = root, .resume_from = latest});
   };
   auto warnings = captured_stderr([&] {
     const auto id = thrown_id<FileError>(train);
@@ -51,7 +52,8 @@ std::string train_in(const fs::path& root, bool background, const std::function<
 }
 
 std::int64_t latest_step(const fs::path& root) {
-  const auto found = read_latest_checkpoint(root, 0, [](const std::string& warning) { CATCH_FAIL_CHECK(warning); });
+  const auto found =
+      read_latest_checkpoint(root, 0, [](const std::string& warning) { CATCH_FAIL_CHECK(warning); });
   if (!found) return 0;
   const std::int64_t step = found->checkpoint.manifest.at("state").at("step");
   CATCH_CHECK(saved_w(found->directory) == static_cast<double>(-step));
@@ -63,15 +65,15 @@ void wait_until_saved(const fs::path& root, std::int64_t step) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   std::error_code not_there;
   while (fs::read_symlink(root / "last", not_there) != "step-0000000" + std::to_string(step)) {
-    if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error("a save did not come to its end");
+    if (std::chrono::steady_clock::now() > deadline)
+      throw std::runtime_error("a save did not come to its end");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
 bool nothing_temporary_in(const fs::path& root) {
-  return std::none_of(fs::directory_iterator(root), fs::directory_iterator(), [](const auto& entry) {
-    return entry.path().filename().string().starts_with(".tmp");
-  });
+  return std::none_of(fs::directory_iterator(root), fs::directory_iterator(),
+                      [](const auto& entry) { return entry.path().filename().string().starts_with(".tmp"); });
 }
 
 /// Something mounted over a directory, while it lives.
@@ -92,8 +94,8 @@ class Mount {
   bool mounted_;
 };
 
-/// A folder on a small disk that can be filled and emptied; where nothing may be mounted, a limit on the size of files
-/// stands for it.
+/// A folder on a small disk that can be filled and emptied; where nothing may be mounted, a limit on the
+/// size of files stands for it.
 class SmallDisk {
  public:
   SmallDisk() : mount_("none", directory_.path(), "tmpfs", 0, "size=256k") {
@@ -125,8 +127,9 @@ class SmallDisk {
   std::optional<FileSizeLimit> limit_;
 };
 
-CATCH_TEST_CASE("training goes on over a full disk, which is named; older checkpoints load, and saves succeed once there "
-                "is space") {
+CATCH_TEST_CASE(
+    "training goes on over a full disk, which is named; older checkpoints load, and saves succeed once there "
+    "is space") {
   for (const bool background : {false, true}) {
     CATCH_INFO((background ? "saving in the background" : "saving in the foreground"));
     SmallDisk disk;
@@ -143,14 +146,16 @@ CATCH_TEST_CASE("training goes on over a full disk, which is named; older checkp
     CATCH_CHECK(warnings.find("a checkpoint could not be saved: [cannot-write-file]") != std::string::npos);
     CATCH_CHECK(warnings.find(disk.cause()) != std::string::npos);
     auto folders = checkpoint_folders(disk.checkpoints());
-    if (background) std::erase(folders, "step-00000004");  // it may just have been under way when there was space
+    if (background)
+      std::erase(folders, "step-00000004");  // it may just have been under way when there was space
     CATCH_CHECK(folders == Folders{"step-00000001", "step-00000002", "step-00000005", "step-00000006"});
     CATCH_CHECK(latest_step(disk.checkpoints()) == 6);
     CATCH_CHECK(nothing_temporary_in(disk.checkpoints()));
   }
 }
 
-CATCH_TEST_CASE("a run whose last state finds the disk full ends with that error, and the next one goes on from before") {
+CATCH_TEST_CASE(
+    "a run whose last state finds the disk full ends with that error, and the next one goes on from before") {
   for (const bool background : {false, true}) {
     CATCH_INFO((background ? "saving in the background" : "saving in the foreground"));
     SmallDisk disk;
@@ -188,7 +193,9 @@ CATCH_TEST_CASE("training goes on over a folder that becomes read-only, which is
         },
         &error_id);
     if (!read_only->mounted()) {
-      CATCH_WARN("no folder may be mounted read-only here; unit/files/checkpoint_writer_test does it by permissions");
+      CATCH_WARN(
+          "no folder may be mounted read-only here; unit/files/checkpoint_writer_test does it by "
+          "permissions");
       return;
     }
     CATCH_CHECK(error_id == "cannot-create-directory");
@@ -201,7 +208,8 @@ CATCH_TEST_CASE("training goes on over a folder that becomes read-only, which is
   }
 }
 
-CATCH_TEST_CASE("a checkpoint folder removed in the middle of a save ends neither the training nor the next run") {
+CATCH_TEST_CASE(
+    "a checkpoint folder removed in the middle of a save ends neither the training nor the next run") {
   for (const bool background : {false, true}) {
     const TemporaryDirectory directory;
     const auto root = directory.path() / "checkpoints";

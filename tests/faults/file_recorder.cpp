@@ -66,11 +66,14 @@ class Live {
     change(place.directory, {{place.name, add(kind, target)}}, "create " + place.name);
   }
 
-  void remove(const Place& place) { change(place.directory, {{place.name, no_node}}, "remove " + place.name); }
+  void remove(const Place& place) {
+    change(place.directory, {{place.name, no_node}}, "remove " + place.name);
+  }
 
   void rename(const Place& from, const Place& to) {
     if (from.directory != to.directory) throw std::logic_error("a rename into another directory");
-    change(from.directory, {{to.name, node(from)}, {from.name, no_node}}, "rename " + from.name + " " + to.name);
+    change(from.directory, {{to.name, node(from)}, {from.name, no_node}},
+           "rename " + from.name + " " + to.name);
   }
 
   void write(int node, std::uint64_t offset, const void* data, std::size_t size) {
@@ -174,34 +177,35 @@ int recorded_open(int base, const char* path, int flags, mode_t mode) {
 
 template <class Call>
 int recorded_removal(int base, const char* path, Call call) {
-  return recorded(call, [&](const Live& known) { return known.place(base, path); },
-                  [](Live& known, const auto& place, int) {
-                    if (place) known.remove(*place);
-                  });
+  return recorded(
+      call, [&](const Live& known) { return known.place(base, path); },
+      [](Live& known, const auto& place, int) {
+        if (place) known.remove(*place);
+      });
 }
 
 template <class Call>
 int recorded_sync(int descriptor, Call call) {
-  return recorded(call, [&](const Live& known) { return known.node_of(descriptor); },
-                  [&](Live& known, int node, int) {
-                    if (node != no_node) known.sync(node, Live::path_of(descriptor).filename());
-                  });
+  return recorded(
+      call, [&](const Live& known) { return known.node_of(descriptor); },
+      [&](Live& known, int node, int) {
+        if (node != no_node) known.sync(node, Live::path_of(descriptor).filename());
+      });
 }
 
 template <class Call>
 ssize_t recorded_write(int descriptor, const void* data, Call call, std::optional<std::uint64_t> offset) {
-  return recorded(call, [&](const Live& known) { return known.node_of(descriptor); },
-                  [&](Live& known, int node, ssize_t size) {
-                    if (node == no_node || size == 0) return;
-                    const auto begin =
-                        offset ? *offset : static_cast<std::uint64_t>(::lseek(descriptor, 0, SEEK_CUR) - size);
-                    known.write(node, begin, data, static_cast<std::size_t>(size));
-                  });
+  return recorded(
+      call, [&](const Live& known) { return known.node_of(descriptor); },
+      [&](Live& known, int node, ssize_t size) {
+        if (node == no_node || size == 0) return;
+        const auto begin =
+            offset ? *offset : static_cast<std::uint64_t>(::lseek(descriptor, 0, SEEK_CUR) - size);
+        known.write(node, begin, data, static_cast<std::size_t>(size));
+      });
 }
 
-mode_t mode_in(int flags, va_list arguments) {
-  return (flags & O_CREAT) ? va_arg(arguments, mode_t) : 0;
-}
+mode_t mode_in(int flags, va_list arguments) { return (flags & O_CREAT) ? va_arg(arguments, mode_t) : 0; }
 
 }  // namespace
 
@@ -270,13 +274,15 @@ int openat(int base, const char* path, int flags, ...) {
 ssize_t write(int descriptor, const void* data, size_t size) {
   static const auto call = original<decltype(::write)>("write");
   size = std::min(size, largest_write.load());
-  return recorded_write(descriptor, data, [&] { return call(descriptor, data, size); }, std::nullopt);
+  return recorded_write(
+      descriptor, data, [&] { return call(descriptor, data, size); }, std::nullopt);
 }
 
 ssize_t pwrite(int descriptor, const void* data, size_t size, off_t offset) {
   static const auto call = original<decltype(::pwrite)>("pwrite");
   size = std::min(size, largest_write.load());
-  return recorded_write(descriptor, data, [&] { return call(descriptor, data, size, offset); }, offset);
+  return recorded_write(
+      descriptor, data, [&] { return call(descriptor, data, size, offset); }, offset);
 }
 
 int fsync(int descriptor) {
@@ -292,13 +298,12 @@ int fdatasync(int descriptor) {
 int rename(const char* from, const char* to) noexcept {
   static const auto call = original<int(const char*, const char*)>("rename");
   using Places = std::pair<std::optional<Live::Place>, std::optional<Live::Place>>;
-  return recorded([&] { return call(from, to); },
-                  [&](const Live& known) {
-                    return Places(known.place(AT_FDCWD, from), known.place(AT_FDCWD, to));
-                  },
-                  [](Live& known, const Places& places, int) {
-                    if (places.first && places.second) known.rename(*places.first, *places.second);
-                  });
+  return recorded(
+      [&] { return call(from, to); },
+      [&](const Live& known) { return Places(known.place(AT_FDCWD, from), known.place(AT_FDCWD, to)); },
+      [](Live& known, const Places& places, int) {
+        if (places.first && places.second) known.rename(*places.first, *places.second);
+      });
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {

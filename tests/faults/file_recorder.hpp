@@ -63,8 +63,8 @@ class ShortWrites {
   ShortWrites& operator=(const ShortWrites&) = delete;
 };
 
-/// While it lives, calls `call` before this process opens a file or directory whose path ends in `path_end`, once. One at
-/// a time.
+/// While it lives, calls `call` before this process opens a file or directory whose path ends in
+/// `path_end`, once. One at a time.
 class BeforeOpening {
  public:
   BeforeOpening(std::string path_end, std::function<void()> call);

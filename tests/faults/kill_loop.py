@@ -2,9 +2,10 @@
 
 usage: kill_loop.py KILLS CHECKPOINTS COMMAND...
 
-`{}` in COMMAND stands for a folder of the run's own; CHECKPOINTS is where below it checkpoints go. The command, with
-all processes it started, gets SIGKILL between 0 and 300 ms after its first new checkpoint, and is started again. A run
-that ends is compared with the undisturbed one by the last line it prints, and another is begun until there were KILLS.
+`{}` in COMMAND stands for a folder of the run's own; CHECKPOINTS is where below it checkpoints go. The
+command, with all processes it started, gets SIGKILL between 0 and 300 ms after its first new checkpoint,
+and is started again. A run that ends is compared with the undisturbed one by the last line it prints, and
+another is begun until there were KILLS.
 """
 
 import contextlib
@@ -29,8 +30,8 @@ class Running:
     def __init__(self, folder):
         self.output = tempfile.TemporaryFile("w+")
         command = [word.replace("{}", str(folder)) for word in COMMAND]
-        self.process = subprocess.Popen(command, stdout=self.output, stderr=subprocess.STDOUT, env=ENVIRONMENT,
-                                        start_new_session=True)
+        self.process = subprocess.Popen(command, stdout=self.output, stderr=subprocess.STDOUT,
+                                        env=ENVIRONMENT, start_new_session=True)
 
     def kill(self):
         with contextlib.suppress(ProcessLookupError):
@@ -60,7 +61,7 @@ class Running:
 
 def checkpoints(folder):
     path = folder / CHECKPOINTS
-    return {entry.name for entry in path.iterdir() if entry.name.startswith("step-")} if path.exists() else set()
+    return {entry.name for entry in path.glob("step-*")}
 
 
 def main():

@@ -1,8 +1,9 @@
 // What may lie on the disk after a power cut: a small model of POSIX file systems.
 //
-// The bytes of a file are certain once the file was synced after they were written, the entries of a directory
-// once it was synced after they changed. Whatever was not synced may have reached the disk or not: in any
-// combination, in any order, of a write all bytes, its first half, or its length alone. A rename is one change.
+// The bytes of a file are certain once the file was synced after they were written, the entries of a
+// directory once it was synced after they changed. Whatever was not synced may have reached the disk or
+// not: in any combination, in any order, of a write all bytes, its first half, or its length alone. A
+// rename is one change.
 #pragma once
 
 #include <algorithm>
@@ -142,11 +143,12 @@ inline std::vector<std::size_t> uncertain(const Recording& recording, std::size_
   return result;
 }
 
-/// Calls `visit` with each way the first `count` operations may have ended: all combinations of lost and whole where
-/// there are few, else the extremes, each operation alone lost and alone done, every beginning of what each directory and
-/// file did, and `samples` combinations at random; and `samples` with torn writes.
-inline void each_outcome(const Recording& recording, std::size_t count, std::size_t samples, std::uint64_t seed,
-                         const std::function<void(const Fates&)>& visit) {
+/// Calls `visit` with each way the first `count` operations may have ended: all combinations of lost and
+/// whole where there are few, else the extremes, each operation alone lost and alone done, every beginning
+/// of what each directory and file did, and `samples` combinations at random; and `samples` with torn
+/// writes.
+inline void each_outcome(const Recording& recording, std::size_t count, std::size_t samples,
+                         std::uint64_t seed, const std::function<void(const Fates&)>& visit) {
   const auto open = uncertain(recording, count);
   std::mt19937_64 random(seed * 1'000'003 + count);
   Fates fates(count, Fate::whole);

@@ -20,7 +20,8 @@ constexpr const char* checkpoints = "runs/checkpoints";
 
 using Names = std::map<std::string, std::int64_t>;
 
-/// What may be found after an operation: a step, 0 where there is no checkpoint, and the steps that names lead to.
+/// What may be found after an operation: a step, 0 where there is no checkpoint, and the steps that names
+/// lead to.
 struct Expected {
   std::int64_t oldest = 0;
   std::int64_t newest = 0;
@@ -39,8 +40,8 @@ bool holds_its_step(const Checkpoint& checkpoint) {
 }
 
 std::int64_t latest_step(const fs::path& root) {
-  const auto latest = read_latest_checkpoint(
-      root, 0, [](const std::string& warning) { throw std::runtime_error(warning); });
+  const auto latest =
+      read_latest_checkpoint(root, 0, [](const std::string& warning) { throw std::runtime_error(warning); });
   if (!latest) return 0;
   if (!holds_its_step(latest->checkpoint)) throw std::runtime_error("latest holds other numbers");
   return step_in(latest->checkpoint);
@@ -97,7 +98,8 @@ Score cut_power(const Recording& recording, const std::vector<Expected>& expecte
         check(disk_path / checkpoints, expected[count]);
       } catch (const std::exception& error) {
         score.failures.push_back("after operation " + std::to_string(count) + ", " +
-                                 (count > 0 ? recording.operations[count - 1].text : "none") + ": " + error.what());
+                                 (count > 0 ? recording.operations[count - 1].text : "none") + ": " +
+                                 error.what());
       }
       fs::remove_all(disk_path);
     });
@@ -165,14 +167,16 @@ struct WriterSession : RecordedFolder {
   Names names;
 };
 
-CATCH_TEST_CASE("after a power cut at any operation of a save, a naming or a retirement, the checkpoint before or the "
-                "one after is found") {
+CATCH_TEST_CASE(
+    "after a power cut at any operation of a save, a naming or a retirement, the checkpoint before or the "
+    "one after is found") {
   const WriterSession session;
   session.require_complete();
   require_all_survived("save, name, retire", cut_power(session.recorder.recording(), session.expected, 256));
 }
 
-CATCH_TEST_CASE("a sync left out anywhere in a save, a naming or a retirement is found by cutting the power") {
+CATCH_TEST_CASE(
+    "a sync left out anywhere in a save, a naming or a retirement is found by cutting the power") {
   const WriterSession session;
   std::size_t syncs = 0;
   std::vector<std::string> unnoticed;
@@ -250,13 +254,15 @@ void cut_power_of_run(bool background) {
                        cut_power(folder.recorder.recording(), expected, 256));
 }
 
-CATCH_TEST_CASE("after a power cut at any operation of a run, it goes on from a checkpoint not older than the last one "
-                "it reported") {
+CATCH_TEST_CASE(
+    "after a power cut at any operation of a run, it goes on from a checkpoint not older than the last one "
+    "it reported") {
   cut_power_of_run(/*background=*/false);
 }
 
-CATCH_TEST_CASE("after a power cut at any operation of a run that saves in the background, it goes on from a checkpoint "
-                "not older than the last but one that it reported") {
+CATCH_TEST_CASE(
+    "after a power cut at any operation of a run that saves in the background, it goes on from a checkpoint "
+    "not older than the last but one that it reported") {
   cut_power_of_run(/*background=*/true);
 }
 

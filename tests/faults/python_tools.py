@@ -2,9 +2,9 @@
 
 usage: python_tools.py TOOL | list
 
-TOOL is a function below that is in TOOLS; `list` prints as JSON what each is called, and its version if it is installed.
-Orders and answers are those of crash_program.cpp without arguments. A batch
-depends on the number of its update alone, so that no sampler plays a part: what is tried is the checkpoint. `update` and
+TOOL is a function below that is in TOOLS; `list` prints as JSON what each is called, and its version if it
+is installed. Orders and answers are those of crash_program.cpp without arguments. A batch depends on the
+number of its update alone, so that no sampler plays a part: what is tried is the checkpoint. `update` and
 `end` tell a hash of weights and optimizer state together.
 """
 
@@ -222,8 +222,9 @@ def lightning(order):
 
     module = Module()
     saving = ModelCheckpoint(dirpath=order.folder, save_last=True, every_n_train_steps=1)
-    trainer = lightning.Trainer(accelerator="cpu", devices=1, max_steps=order.last, logger=False, callbacks=[saving],
-                                enable_progress_bar=False, enable_model_summary=False, default_root_dir=order.folder)
+    trainer = lightning.Trainer(accelerator="cpu", devices=1, max_steps=order.last, logger=False,
+                                callbacks=[saving], enable_progress_bar=False, enable_model_summary=False,
+                                default_root_dir=order.folder)
     data = torch.utils.data.DataLoader(torch.arange(100), batch_size=1)
     trainer.fit(module, data, ckpt_path="last" if order.resumes else None)
     order.ends(trainer.global_step, module.net, trainer.optimizers[0])
@@ -245,7 +246,8 @@ def pytorch_accelerated(order, save, load):
             order.before(self.get_model(), self.optimizer)
             data, target = batch(self.updates)
             output = self.model(data)
-            return {"loss": self.loss_func(output, target), "model_outputs": output, "batch_size": len(target)}
+            return {"loss": self.loss_func(output, target), "model_outputs": output,
+                    "batch_size": len(target)}
 
         def optimizer_step(self):
             super().optimizer_step()
@@ -280,7 +282,9 @@ def pytorch_accelerated_folder(order):
     path = str(order.folder / "last")
 
     def load(_trainer, resumes):
-        return {"num_epochs": order.last, "max_num_train_steps": order.last, **({"resume_from": path} if resumes else {})}
+        if not resumes:
+            return {"num_epochs": order.last}
+        return {"num_epochs": order.last - 1, "resume_from": path}  # it counts the last epoch again
 
     pytorch_accelerated(order, lambda trainer, extra: trainer.save_training_state(path, extra), load)
 
@@ -295,7 +299,8 @@ TOOLS = {
     "accelerate_automatic": ("accelerate", "Accelerate `save_state`, automatic naming, two kept"),
     "accelerate_same_folder": ("accelerate", "Accelerate `save_state`, same folder"),
     "pytorch_accelerated_file": ("pytorch-accelerated", "pytorch-accelerated `save_checkpoint` over one file"),
-    "pytorch_accelerated_folder": ("pytorch-accelerated", "pytorch-accelerated `save_training_state`, same folder"),
+    "pytorch_accelerated_folder": ("pytorch-accelerated",
+                                   "pytorch-accelerated `save_training_state`, same folder"),
 }
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the library and its tests with the address and the undefined-behaviour sanitizer and runs them: unit tests and
-# invariants, or what is named. About an hour on two idle cores. LibTorch is not instrumented.
+# Builds the library and its tests with the address and the undefined-behaviour sanitizer and runs them:
+# unit tests and invariants, or what is named. About an hour on two idle cores. LibTorch is not
+# instrumented.
 #
 #   bash tests/faults/sanitizers.sh [text_tests|tensor_tests|invariant_tests|fault_tests]...
 #
@@ -20,11 +21,9 @@ configure "$build_root/sanitizers" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DE
   -DCMAKE_CXX_FLAGS="$sanitize -fno-omit-frame-pointer" -DLOCKSTEP_TEST_PYTHON="$venv/bin/python"
 cmake --build "$build_root/sanitizers" --target "${programs[@]}" || die "the build failed"
 
-suppressions=$PWD/tests/faults/leaks.txt
 export LOCKSTEP_TEST_PYTHON=$venv/bin/python OMP_NUM_THREADS=1
 # A size that a hostile file asks for is refused by an exception, as without the sanitizer.
-export ASAN_OPTIONS=allocator_may_return_null=1 LSAN_OPTIONS=suppressions=$suppressions:print_suppressions=0
-export UBSAN_OPTIONS=print_stacktrace=1
+export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 status=0
 for program in "${programs[@]}"; do
   say "running $program"

@@ -1,15 +1,17 @@
-"""A long run of two ranks under a launcher while one rank after another is killed; how much of the time is training?
+"""A long run of two ranks while one after another is killed: how much of the time is training?
 
 usage: soak.py LOCKSTEP CRASH_PROGRAM UPDATES
 
-First the run undisturbed, then the same with SIGKILL to a rank chosen at random, ten seconds apart on average; the
-launcher starts all ranks again each time. Both must end alike. Prints the effective-training ratio, the time that the
-updates of the disturbed run take at the speed it had between kills over the time they took, beside what the formula gives:
+First the run undisturbed, then the same with SIGKILL to a rank chosen at random, ten seconds apart on
+average; the launcher starts all ranks again each time. Both must end alike. Prints the effective-training
+ratio, the time that the updates of the disturbed run take at the speed it had between kills over the time
+they took, beside what the formula gives:
 
     1 - kills (start + lost) / time
 
-with the time from a start to the first checkpoint, measured before, and the work that is lost with each kill: half an
-update since the last save, on average, and one that was being saved. The two must agree to five points.
+with the time from a start to the first checkpoint, measured before, and the work that is lost with each
+kill: half an update since the last save, on average, and one that was being saved. The two must agree to
+five points.
 """
 
 import contextlib
@@ -30,15 +32,15 @@ MOMENTS = random.Random(7)
 
 
 def newest(folder):
-    steps = [int(entry.name[5:13]) for entry in os.scandir(folder) if entry.name.startswith("step-")] if folder.exists() else []
-    return max(steps, default=0)
+    return max((int(path.name[5:13]) for path in folder.glob("step-*")), default=0)
 
 
 class Job:
     def __init__(self, folder, updates=UPDATES):
         self.folder, self.output = folder, tempfile.TemporaryFile("w+")
         self.launcher = subprocess.Popen(
-            [LOCKSTEP, "launch", "-n", "2", "--restarts", "100000", "--", PROGRAM, str(folder), str(updates), "background"],
+            [LOCKSTEP, "launch", "-n", "2", "--restarts", "100000", "--",
+             PROGRAM, str(folder), str(updates), "background"],
             stdout=self.output, stderr=subprocess.STDOUT, start_new_session=True,
             env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"})
 
@@ -61,7 +63,8 @@ class Job:
 
     def ranks(self):
         with contextlib.suppress(OSError):
-            return list(map(int, pathlib.Path(f"/proc/{self.launcher.pid}/task/{self.launcher.pid}/children").read_text().split()))
+            children = pathlib.Path(f"/proc/{self.launcher.pid}/task/{self.launcher.pid}/children")
+            return list(map(int, children.read_text().split()))
         return []
 
     def end(self):
@@ -69,7 +72,8 @@ class Job:
         if self.launcher.wait() != 0:
             self.fail(f"exit code {self.launcher.returncode}")
         self.output.seek(0)
-        return next(line for line in reversed(self.output.read().splitlines()) if "end " in line).partition("end ")[2]
+        lines = [line for line in self.output.read().splitlines() if "end " in line]
+        return lines[-1].partition("end ")[2]
 
 
 def main():
@@ -109,8 +113,8 @@ def main():
     took, update, start = up - begin, trained_for / trained, statistics.median(starts)
     ratio = (first - at_begin) * update / took
     formula = 1 - kills * (start + 1.5 * update) / took
-    print(f"soak: {UPDATES} updates of 2 ranks, {kills} kills in {took:.0f} s; the same end as undisturbed. A start took "
-          f"{start:.2f} s. Effective training {ratio:.1%}, by the formula {formula:.1%}")
+    print(f"soak: {UPDATES} updates of 2 ranks, {kills} kills in {took:.0f} s; the same end as undisturbed. "
+          f"A start took {start:.2f} s. Effective training {ratio:.1%}, by the formula {formula:.1%}")
     sys.exit(abs(ratio - formula) > 0.05)
 
 

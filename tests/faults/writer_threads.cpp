@@ -1,5 +1,5 @@
-// The writer's thread and the flags that signal handlers set, for the thread sanitizer: this program and the sources of
-// the library that it names in CMakeLists.txt are compiled with it, LibTorch is not.
+// The writer's thread and the flags that signal handlers set, for the thread sanitizer: this program and
+// the sources of the library that it names in CMakeLists.txt are compiled with it, LibTorch is not.
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -55,11 +55,13 @@ void train_while_saving() {
   background.wait();
   require(!background.take_failure(), "the last save failed");
   const auto last = read_checkpoint(directory.path() / "last");
-  require(last.model.at(0).second.eq(50).all().item<bool>(), "the last checkpoint holds what was changed after");
+  require(last.model.at(0).second.eq(50).all().item<bool>(),
+          "the last checkpoint holds what was changed after");
   std::printf("busy after %d of 50 saves began\n", busy);
 
   std::filesystem::remove_all(directory.path());
-  background.start({.checkpoint = {.manifest = {{"run_id", "run"}, {"state", {{"step", 51}, {"batches", 51}}}}}});
+  background.start(
+      {.checkpoint = {.manifest = {{"run_id", "run"}, {"state", {{"step", 51}, {"batches", 51}}}}}});
   background.wait();
   require(background.take_failure() != nullptr, "a save into a folder that is gone succeeded");
 }

@@ -1,4 +1,5 @@
-// A run of 60 updates on two ranks, killed with SIGKILL at every one of its 180 microbatches and started again.
+// A run of 60 updates on two ranks, killed with SIGKILL at every one of its 180 microbatches and started
+// again.
 #include <csignal>
 #include <iostream>
 
@@ -11,8 +12,8 @@ namespace {
 constexpr std::int64_t microbatches = 180;
 constexpr std::int64_t never = 0;
 
-/// 4 epochs of 45 microbatches on each rank, the last of them short; windows of 3. Evaluations fall inside epochs and
-/// between checkpoints.
+/// 4 epochs of 45 microbatches on each rank, the last of them short; windows of 3. Evaluations fall inside
+/// epochs and between checkpoints.
 struct LongRunOfRanks : Mlp {
   CaseSettings settings() const {
     auto settings = Mlp::settings();
@@ -27,8 +28,8 @@ struct LongRunOfRanks : Mlp {
   NoisyPoints train_set() const { return {4 * 89 + 2, {6}}; }
 };
 
-/// Goes on from the latest checkpoint; both ranks are killed at this call of their Step. Returns what each rank's next
-/// update would depend on.
+/// Goes on from the latest checkpoint; both ranks are killed at this call of their Step. Returns what each
+/// rank's next update would depend on.
 Ranks train(const std::filesystem::path& checkpoints, std::int64_t killed_at) {
   return run_ranks(2, [&](Rank& rank) {
     auto settings = LongRunOfRanks().settings();
@@ -66,22 +67,27 @@ void kill_and_resume(std::int64_t stride) {
     const auto killed = train(checkpoints, at);
     CATCH_CHECK((WIFSIGNALED(killed[0].status) && WIFSIGNALED(killed[1].status)));
     auto resumed = train(checkpoints, never).texts();
-    for (auto& text : resumed) text = text.substr(0, text.find(" of a whole run"));  // the first ones had no checkpoint
+    for (auto& text : resumed)
+      text = text.substr(0, text.find(" of a whole run"));  // the first ones had no checkpoint
     ++tried;
     equal += resumed == expected;
     CATCH_CHECK(resumed == expected);
     std::filesystem::remove_all(checkpoints);
   }
-  std::cout << "two ranks: " << equal << " of " << tried << " killed and resumed runs equal the uninterrupted one\n";
+  std::cout << "two ranks: " << equal << " of " << tried
+            << " killed and resumed runs equal the uninterrupted one\n";
 }
 
-CATCH_TEST_CASE("two ranks killed at any tenth of their 180 microbatches and started again end with the bits of two that "
-                "were not") {
+CATCH_TEST_CASE(
+    "two ranks killed at any tenth of their 180 microbatches and started again end with the bits of two that "
+    "were not") {
   kill_and_resume(18);
 }
 
-CATCH_TEST_CASE("two ranks killed at any of their 180 microbatches and started again end with the bits of two that were "
-                "not", "[.][every-microbatch]") {
+CATCH_TEST_CASE(
+    "two ranks killed at any of their 180 microbatches and started again end with the bits of two that were "
+    "not",
+    "[.][every-microbatch]") {
   kill_and_resume(1);
 }
 
