@@ -438,6 +438,8 @@ def smoke(bench):
     bench.check_losses("W1", LOCKSTEP_ON_RANKS)
     for row in (OUR_LOADER, TORCH_LOADER):
         assert bench.seconds("batches", row, (1, 4, 2)) > 0
+    for row in (OUR_FILE, BY_HAND):
+        assert bench.seconds("saves-small", row, (1, 2, 1)) > 0
     print(f"losses agree to {max(bench.loss_error.values()):.1e}")
     ratio = m1(bench)[0]
     print(f"M1, instructions over the flat floor: {ratio:.4f} (gate 1.01)")

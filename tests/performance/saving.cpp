@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -55,11 +56,16 @@ ls::NamedTensors tensors(std::int64_t count, std::int64_t size) {
   return result;
 }
 
-/// The folder that `last` leads to is that of this step.
+/// The state of this step is saved, and the one before it retired: the writer has nothing left to do.
 bool is_saved(const fs::path& checkpoints, std::int64_t step) {
   std::error_code none_yet;
   const auto name = fs::read_symlink(checkpoints / "last", none_yet).string();
-  return !none_yet && std::stoll(name.substr(5)) >= step;
+  if (none_yet || std::stoll(name.substr(5)) < step) return false;
+  const auto is_other = [&name](const fs::directory_entry& entry) {
+    const auto other = entry.path().filename().string();
+    return other != name && (other.starts_with("step-") || other.starts_with(".tmp-"));
+  };
+  return std::none_of(fs::directory_iterator(checkpoints), fs::directory_iterator(), is_other);
 }
 
 // ---- a run that saves 126 MB ----

@@ -4,6 +4,8 @@
 #include <list>
 
 #include "files/checkpoint.hpp"
+#include "files/checkpoint_writer.hpp"
+#include "loop/torch_build.hpp"
 #include "support/captured_stderr.hpp"
 #include "support/file_text.hpp"
 #include "support/fixtures.hpp"
@@ -30,10 +32,15 @@ std::string target(const fs::path& root, const char* name) {
 
 CATCH_TEST_CASE("an option that would be ignored is refused") {
   OneWeightRun run(numbered_batches(1), ledger);
-  const auto text = train_error(run, {.epochs = 1, .keep_checkpoints = 1},
-                                {.resume_from = latest, .metadata = {{"a", "b"}}, .keep_schedule = true});
+  SaveRequest save;
+  const auto text =
+      train_error(run, {.epochs = 1, .keep_checkpoints = 1, .skip_busy_saves = true, .fail_on_save_error = true},
+                  {.resume_from = latest, .save_now = &save, .metadata = {{"a", "b"}}, .keep_schedule = true});
   CATCH_CHECK_THAT(text, Contains("[invalid-settings]") &&
                              Contains("keep_checkpoints is set but checkpoint_dir is not") &&
+                             Contains("skip_busy_saves is set but checkpoint_dir is not") &&
+                             Contains("fail_on_save_error is set but checkpoint_dir is not") &&
+                             Contains("save_now is set but checkpoint_dir is not") &&
                              Contains("metadata is set but checkpoint_dir is not") &&
                              Contains("resume_from = latest is set but checkpoint_dir is not") &&
                              Contains("keep_schedule is set without a schedule"));
@@ -497,6 +504,8 @@ CATCH_TEST_CASE("a checkpoint of another run is refused before anything is chang
   expect("data seed was 5 and is 6 now", [](Setup& s) { s.data.seed = 6; });
   expect("data shuffle was true and is false now", [](Setup& s) { s.data.shuffle = false; });
   expect("data drop_last was false and is true now", [](Setup& s) { s.data.drop_last = true; });
+  expect("data even_batches was false and is true now", [](Setup& s) { s.data.even_batches = true; });
+  expect("data split_batches was false and is true now", [](Setup& s) { s.data.split_batches = true; });
   expect("model first.weight had shape [2, 1] and has [3, 1] now", [](Setup& s) { s.features = 3; });
   expect("model has no tensor second.weight", [](Setup& s) { s.second_layer = true; });
   expect("the optimizer was SGD and is Adam now", [](Setup& s) { s.optimizer = "Adam"; });
@@ -533,6 +542,29 @@ CATCH_TEST_CASE("another number of threads only costs exact bits, which is said"
   at::set_num_threads(1);
   CATCH_CHECK_THAT(warnings, Contains("threads was 1") && Contains("is 2 now"));
   CATCH_CHECK(second.w() == -2.0);
+}
+
+CATCH_TEST_CASE("another LibTorch, processor or device only costs exact bits, which is said by name") {
+  const TemporaryDirectory directory;
+  OneWeightRun first(numbered_batches(2), ledger);
+  (void)first.trainer.train({.epochs = 1, .max_steps = 1}, {.checkpoint_dir = directory.path() / "own"});
+  const auto warnings_with = [&](const std::string& folder, const std::function<void(nlohmann::json&)>& change) {
+    auto checkpoint = read_checkpoint(directory.path() / "own" / "last");
+    change(checkpoint.manifest.at("fingerprint"));
+    const auto changed = CheckpointWriter(directory.path() / folder).save(checkpoint);
+    OneWeightRun second(numbered_batches(2), ledger);
+    auto warnings = captured_stderr([&] { (void)second.trainer.train({.epochs = 1}, {.resume_from = changed}); });
+    CATCH_CHECK(second.w() == -2.0);
+    return warnings;
+  };
+  for (const std::string name : {"torch", "cpu_capability", "device"}) {
+    CATCH_CHECK_THAT(warnings_with(name, [&](nlohmann::json& fingerprint) { fingerprint.at(name) = "abacus"; }),
+                     Contains(name + " was \"abacus\""));
+  }
+  CATCH_CHECK_THAT(warnings_with("build", [](nlohmann::json& fingerprint) { fingerprint.at("build")[0] = "Abacus 1.0"; }),
+                   Contains("build was [\"Abacus 1.0\"]") && Contains(" and is [\"" + torch_build().front() + "\"] now"));
+  // As earlier versions wrote it.
+  CATCH_CHECK(warnings_with("no build", [](nlohmann::json& fingerprint) { fingerprint.erase("build"); }).empty());
 }
 
 CATCH_TEST_CASE("the program's own settings stand beside the Trainer's in the log and in every checkpoint") {
