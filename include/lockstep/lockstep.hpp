@@ -23,6 +23,8 @@
 #include "lockstep/data/data_loader.hpp"
 #include "lockstep/data/dataset.hpp"
 #include "lockstep/data/sampler.hpp"
+#include "lockstep/files/average_weights.hpp"
+#include "lockstep/files/checkpoint_folder.hpp"
 #include "lockstep/files/resume_from.hpp"
 #include "lockstep/files/weights_file.hpp"
 #include "lockstep/loop/evaluator.hpp"

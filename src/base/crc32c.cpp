@@ -13,6 +13,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "words are loaded as they lie in memory");
 
+constexpr std::uint32_t reflected_polynomial = 0x82F63B78u;
+
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
 // Row 0 advances by one byte; row k by one byte followed by k zero bytes.
@@ -20,7 +22,7 @@ constexpr Tables make_tables() {
   Tables tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
     std::uint32_t remainder = byte;
-    for (int bit = 0; bit < 8; ++bit) remainder = (remainder >> 1) ^ ((remainder & 1) ? 0x82F63B78u : 0u);
+    for (int bit = 0; bit < 8; ++bit) remainder = (remainder >> 1) ^ ((remainder & 1) ? reflected_polynomial : 0u);
     tables[0][byte] = remainder;
   }
   for (std::size_t row = 1; row < tables.size(); ++row) {
@@ -33,6 +35,25 @@ constexpr Tables make_tables() {
 }
 
 constexpr Tables tables = make_tables();
+
+// The product of two polynomials modulo the checksum's; the highest bit is the coefficient of x^0.
+constexpr std::uint32_t product(std::uint32_t left, std::uint32_t right) {
+  std::uint32_t sum = 0;
+  for (; left != 0; left <<= 1) {
+    if (left & 0x80000000u) sum ^= right;
+    right = (right >> 1) ^ ((right & 1) ? reflected_polynomial : 0u);
+  }
+  return sum;
+}
+
+// Entry k is what 2^k bytes multiply a checksum's register by.
+constexpr std::array<std::uint32_t, 64> make_powers() {
+  std::array<std::uint32_t, 64> powers{0x00800000u};  // x^8
+  for (std::size_t k = 1; k < powers.size(); ++k) powers[k] = product(powers[k - 1], powers[k - 1]);
+  return powers;
+}
+
+constexpr std::array<std::uint32_t, 64> powers = make_powers();
 
 std::uint64_t load_word(const unsigned char* bytes) {
   std::uint64_t word;
@@ -72,6 +93,13 @@ std::uint32_t crc32c(const void* data, std::size_t size, std::uint32_t previous)
   if (has_instruction) return crc32c_sse42(data, size, previous);
 #endif
   return crc32c_portable(data, size, previous);
+}
+
+std::uint32_t crc32c_of_last(std::uint32_t before, std::uint32_t after, std::uint64_t size) {
+  for (std::size_t k = 0; size != 0; ++k, size >>= 1) {
+    if (size & 1) before = product(before, powers[k]);
+  }
+  return after ^ before;
 }
 
 }  // namespace lockstep

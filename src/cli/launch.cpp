@@ -1,4 +1,4 @@
-#include "cli/launch.hpp"
+#include "cli/commands.hpp"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -220,7 +220,7 @@ class Start {
 };
 
 bool worth_a_restart(int code) {
-  return code != 0 && code != exit_stopped && code != exit_usage && code != exit_cannot_run &&
+  return code != 0 && code != exit_stopped && code != exit_trouble && code != exit_cannot_run &&
          code != exit_not_found;
 }
 

@@ -1,7 +1,8 @@
 #include "files/checkpoint.hpp"
 
 #include <algorithm>
-#include <charconv>
+#include <functional>
+#include <map>
 #include <system_error>
 #include <tuple>
 
@@ -46,6 +47,50 @@ fs::path follow_name(const fs::path& link) {
   return directory;
 }
 
+using Places = std::map<std::string, NamedTensors*>;
+
+/// Verifies all files, and puts the tensors of those that have a place there. Returns the manifest.
+nlohmann::json read_folder(const fs::path& directory, const Places& places) {
+  nlohmann::json manifest = read_manifest(directory);
+  for (const auto& [name, listed] : manifest["files"].items()) {
+    const FileDigest expected = digest_from_json(listed);
+    const auto place = places.find(name);
+    read_inside(directory / name, [&](const InputFile& file) {
+      if (place == places.end()) return verify_safetensors(file, expected);
+      *place->second = parse_safetensors(file, &expected).tensors;
+    });
+  }
+  return manifest;
+}
+
+std::vector<std::string> names_of(const fs::path& directory) {
+  std::vector<std::string> names;
+  for (const char* name : checkpoint_names) {
+    std::error_code no_such_name;
+    if (fs::read_symlink(directory.parent_path() / name, no_such_name) == directory.filename()) names.emplace_back(name);
+  }
+  return names;
+}
+
+CheckpointEntry entry_of(const fs::path& directory) {
+  CheckpointEntry entry{.directory = directory, .names = names_of(directory)};
+  try {
+    const nlohmann::json manifest = read_manifest(directory);
+    const auto& state = manifest["state"];
+    entry.run_id = manifest["run_id"];
+    entry.step = state["step"];
+    entry.batches = state["batches"];
+    entry.save_index = manifest["save_index"];
+    if (const auto epoch = state.find("epoch"); epoch != state.end() && epoch->is_number_integer()) entry.epoch = *epoch;
+    for (const auto& listed : manifest["files"]) entry.bytes += listed["size"].get<std::uint64_t>();
+  } catch (const CheckpointError& error) {
+    entry.problem = error.what();
+  }
+  return entry;
+}
+
+}  // namespace
+
 fs::path step_folder_of(const fs::path& given) {
   const fs::path path = given.has_filename() ? given : given.parent_path();
   std::error_code ignored;
@@ -63,40 +108,21 @@ fs::path step_folder_of(const fs::path& given) {
   return path;
 }
 
-FileDigest digest_of(const nlohmann::json& listed) {
-  const auto& text = listed["crc32c"].get_ref<const std::string&>();
-  FileDigest digest{listed["size"].get<std::uint64_t>(), 0};
-  std::from_chars(text.data(), text.data() + text.size(), digest.crc32c, 16);
-  return digest;
-}
-
-nlohmann::json verify_folder(const fs::path& directory) {
-  nlohmann::json manifest = read_manifest(directory);
-  for (const auto& [name, listed] : manifest["files"].items()) {
-    const FileDigest expected = digest_of(listed);
-    read_inside(directory / name, [&expected](const InputFile& file) { verify_digest(file, expected); });
-  }
-  return manifest;
-}
-
-}  // namespace
-
 Checkpoint read_checkpoint(const fs::path& path, int rank) {
-  const fs::path directory = step_folder_of(path);
   Checkpoint checkpoint;
-  checkpoint.manifest = verify_folder(directory);
-  const auto& files = checkpoint.manifest["files"];
-  const auto read = [&](const std::string& name) {
-    if (!files.contains(name)) return NamedTensors();
-    return read_inside(directory / name, parse_safetensors).tensors;
-  };
-  checkpoint.model = read(model_file_name);
-  checkpoint.ema = read(ema_file_name);
-  checkpoint.optimizer = read(optimizer_file_name);
-  checkpoint.objective = read(objective_file_name);
-  checkpoint.registered = read(registered_file_name);
-  checkpoint.rank = read(rank_file_name(rank));
+  checkpoint.manifest = read_folder(step_folder_of(path), {{model_file_name, &checkpoint.model},
+                                                           {ema_file_name, &checkpoint.ema},
+                                                           {optimizer_file_name, &checkpoint.optimizer},
+                                                           {objective_file_name, &checkpoint.objective},
+                                                           {registered_file_name, &checkpoint.registered},
+                                                           {rank_file_name(rank), &checkpoint.rank}});
   return checkpoint;
+}
+
+NamedTensors read_checkpoint_file(const fs::path& path, const std::string& file_name) {
+  NamedTensors tensors;
+  read_folder(step_folder_of(path), {{file_name, &tensors}});
+  return tensors;
 }
 
 fs::path find_checkpoint(const fs::path& given, const fs::path& root) {
@@ -107,7 +133,7 @@ fs::path find_checkpoint(const fs::path& given, const fs::path& root) {
   throw message::checkpoint_not_found(given, "there is nothing of that name, nor at " + below.string(), present_in(root));
 }
 
-void verify_checkpoint(const fs::path& path) { verify_folder(step_folder_of(path)); }
+void verify_checkpoint(const fs::path& path) { read_folder(step_folder_of(path), {}); }
 
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& root) {
   std::vector<CheckpointEntry> entries;
@@ -120,23 +146,12 @@ std::vector<CheckpointEntry> list_checkpoints(const fs::path& root) {
         !fs::is_directory(iterator->symlink_status(ignored))) {
       continue;
     }
-    CheckpointEntry entry;
-    entry.directory = iterator->path();
-    try {
-      const nlohmann::json manifest = read_manifest(entry.directory);
-      entry.run_id = manifest["run_id"];
-      entry.step = manifest["state"]["step"];
-      entry.batches = manifest["state"]["batches"];
-      entry.save_index = manifest["save_index"];
-      entry.readable = true;
-    } catch (const CheckpointError&) {
-    }
-    entries.push_back(std::move(entry));
+    entries.push_back(entry_of(iterator->path()));
   }
   if (error) throw message::cannot_read_file(root, error.value());
   // The folder only makes the order of two equal states repeatable.
   const auto key = [](const CheckpointEntry& entry) {
-    return std::tie(entry.readable, entry.step, entry.batches, entry.save_index, entry.directory);
+    return std::tuple(entry.readable(), entry.step, entry.batches, entry.save_index, std::cref(entry.directory));
   };
   std::sort(entries.begin(), entries.end(),
             [&](const auto& left, const auto& right) { return key(left) > key(right); });
@@ -159,10 +174,10 @@ std::optional<LatestCheckpoint> read_latest_checkpoint(const fs::path& root, int
   };
   // An unreadable manifest hides whether it is the newest, so these are reported whichever is taken.
   for (const auto& entry : entries) {
-    if (!entry.readable) try_read(entry);
+    if (!entry.readable()) try_read(entry);
   }
   for (const auto& entry : entries) {
-    if (!entry.readable) break;
+    if (!entry.readable()) break;
     if (auto latest = try_read(entry)) return latest;
   }
   throw message::no_valid_checkpoint(root, passed_over);

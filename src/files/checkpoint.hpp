@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/files/checkpoint_folder.hpp"
 #include "lockstep/tensors/named_tensors.hpp"
 
 namespace lockstep {
@@ -44,32 +45,21 @@ struct Checkpoint {
   std::vector<std::string> other_ranks = {};
 };
 
+/// The step folder that `path`, a folder or a name, leads to. Errors: CheckpointError `checkpoint-not-found`,
+/// `damaged-checkpoint`.
+std::filesystem::path step_folder_of(const std::filesystem::path& path);
+
 /// Reads one checkpoint folder, or a name that leads to one; every size and checksum is verified first.
 /// Errors: CheckpointError `checkpoint-not-found`, `damaged-checkpoint`, `checkpoint-format-version`.
 Checkpoint read_checkpoint(const std::filesystem::path& path, int rank = 0);
 
+/// The tensors of one file of a checkpoint, model_file_name for example, and none if it has no such file. All of the
+/// checkpoint is verified. Throws the same errors.
+NamedTensors read_checkpoint_file(const std::filesystem::path& path, const std::string& file_name);
+
 /// `given` if something is there, else what is at `given` below `root`; the name of what is to be read.
 /// Errors: CheckpointError `checkpoint-not-found`, which names both.
 std::filesystem::path find_checkpoint(const std::filesystem::path& given, const std::filesystem::path& root);
-
-/// Checks what read_checkpoint() checks before it takes in tensors, in constant memory. Throws the same
-/// errors.
-void verify_checkpoint(const std::filesystem::path& path);
-
-/// One committed step folder, by its manifest alone. `readable` false: the manifest is missing, damaged or
-/// foreign.
-struct CheckpointEntry {
-  std::filesystem::path directory;
-  std::string run_id;
-  std::int64_t step = 0;
-  std::int64_t batches = 0;
-  std::int64_t save_index = 0;
-  bool readable = false;
-};
-
-/// All step folders below `root`, newest first, unreadable ones last. Strangers' files are ignored. An absent
-/// root has none. Errors: FileError `cannot-read-file`.
-std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& root);
 
 struct LatestCheckpoint {
   std::filesystem::path directory;

@@ -1,6 +1,7 @@
 #include "files/checkpoint_layout.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <limits>
 #include <regex>
@@ -16,6 +17,14 @@ namespace {
 constexpr std::uint64_t max_manifest_size = 100'000'000;
 // Copying and writing JSON takes stack for each level.
 constexpr int max_manifest_depth = 100;
+
+constexpr std::size_t crc_digits = 8;
+
+std::string crc32c_text(std::uint32_t crc) {
+  char text[crc_digits + 1];
+  std::snprintf(text, sizeof text, "%08x", crc);
+  return text;
+}
 
 std::string checksum_line(const char* text, std::size_t size) {
   return ",\n  \"manifest_crc32c\": \"" + crc32c_text(crc32c(text, size)) + "\"\n}\n";
@@ -34,11 +43,17 @@ bool is_file_name(const std::string& name) {
          std::regex_match(name, rank_file);
 }
 
+bool are_checksums(const nlohmann::json& value) {
+  if (!value.is_string()) return false;
+  const auto& text = value.get_ref<const std::string&>();
+  return text.size() % crc_digits == 0 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+// Checkpoints of the first versions have no checksums of tensors.
 bool is_digest(const nlohmann::json& digest) {
-  static const std::regex hexadecimal("[0-9a-f]{8}");
   return digest.is_object() && is_count(digest, "size") && digest.contains("crc32c") &&
-         digest["crc32c"].is_string() &&
-         std::regex_match(digest["crc32c"].get_ref<const std::string&>(), hexadecimal);
+         are_checksums(digest["crc32c"]) && digest["crc32c"].get_ref<const std::string&>().size() == crc_digits &&
+         (!digest.contains("tensor_crc32c") || are_checksums(digest["tensor_crc32c"]));
 }
 
 void check_members(const nlohmann::json& manifest) {
@@ -99,10 +114,24 @@ bool is_step_folder_name(const std::string& name) {
   return std::regex_match(name, pattern);
 }
 
-std::string crc32c_text(std::uint32_t crc) {
-  char text[9];
-  std::snprintf(text, sizeof text, "%08x", crc);
-  return text;
+nlohmann::json digest_to_json(const FileDigest& digest) {
+  std::string tensors;
+  for (const std::uint32_t crc : digest.tensors) tensors += crc32c_text(crc);
+  return {{"size", digest.size}, {"crc32c", crc32c_text(digest.crc32c)}, {"tensor_crc32c", std::move(tensors)}};
+}
+
+FileDigest digest_from_json(const nlohmann::json& listed) {
+  const auto number = [](const std::string& text, std::size_t begin) {
+    std::uint32_t crc = 0;
+    std::from_chars(text.data() + begin, text.data() + begin + crc_digits, crc, 16);
+    return crc;
+  };
+  FileDigest digest{listed["size"].get<std::uint64_t>(), number(listed["crc32c"].get_ref<const std::string&>(), 0)};
+  if (const auto found = listed.find("tensor_crc32c"); found != listed.end()) {
+    const auto& text = found->get_ref<const std::string&>();
+    for (std::size_t begin = 0; begin < text.size(); begin += crc_digits) digest.tensors.push_back(number(text, begin));
+  }
+  return digest;
 }
 
 std::string manifest_text(const nlohmann::json& manifest) {

@@ -30,8 +30,10 @@ std::string step_folder_name(std::int64_t step);
 /// Whether a name is that of a step folder, a repeated one such as `step-00001875-2` included.
 bool is_step_folder_name(const std::string& name);
 
-/// Eight hexadecimal digits.
-std::string crc32c_text(std::uint32_t crc);
+/// What the manifest says of a file: `size`, `crc32c`, and `tensor_crc32c`, that of each tensor in the order in which
+/// they lie in the file. Checksums are eight hexadecimal digits each.
+nlohmann::json digest_to_json(const FileDigest& digest);
+FileDigest digest_from_json(const nlohmann::json& listed);
 
 /// The manifest as it is written, with its own checksum as the last member.
 std::string manifest_text(const nlohmann::json& manifest);

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cassert>
 #include <regex>
-#include <set>
 #include <system_error>
 
 #include "base/posix_file.hpp"
 #include "files/checkpoint_layout.hpp"
+#include "files/retention.hpp"
 #include "lockstep/base/messages.hpp"
 #include "lockstep/tensors/safetensors.hpp"
 
@@ -60,23 +60,6 @@ fs::path existing_directory(const fs::path& root) {
   return path;
 }
 
-bool is_valid(const fs::path& directory) {
-  try {
-    verify_checkpoint(directory);
-    return true;
-  } catch (const CheckpointError&) {
-    return false;
-  }
-}
-
-bool holds_only_its_own_files(const fs::path& directory) {
-  const nlohmann::json manifest = read_manifest(directory);
-  return std::all_of(fs::directory_iterator(directory), fs::directory_iterator(), [&](const auto& entry) {
-    const std::string name = entry.path().filename();
-    return name == manifest_file_name || manifest["files"].contains(name);
-  });
-}
-
 }  // namespace
 
 struct CheckpointWriter::Impl {
@@ -120,8 +103,7 @@ fs::path CheckpointWriter::save(const Checkpoint& checkpoint) {
 
   nlohmann::json files = nlohmann::json::object();
   const auto write = [&](const std::string& name, const NamedTensors& tensors) {
-    const FileDigest digest = write_safetensors(folder.path() / name, {tensors});
-    files[name] = {{"size", digest.size}, {"crc32c", crc32c_text(digest.crc32c)}};
+    files[name] = digest_to_json(write_safetensors(folder.path() / name, {tensors}));
   };
   write(model_file_name, checkpoint.model);
   if (!checkpoint.ema.empty()) write(ema_file_name, checkpoint.ema);
@@ -134,7 +116,7 @@ fs::path CheckpointWriter::save(const Checkpoint& checkpoint) {
     OutputFile file(folder.path() / name);
     file.write(checkpoint.other_ranks[i].data(), checkpoint.other_ranks[i].size());
     file.finish();
-    files[name] = {{"size", file.size()}, {"crc32c", crc32c_text(file.crc32c())}};
+    files[name] = digest_to_json(digest_of(checkpoint.other_ranks[i]));
   }
 
   nlohmann::json manifest = checkpoint.manifest;
@@ -170,26 +152,15 @@ void CheckpointWriter::remove_name(const std::string& name) {
   sync_directory(impl_->root);
 }
 
-void CheckpointWriter::retire(std::int64_t keep, const std::string& run_id) {
+std::vector<fs::path> CheckpointWriter::retire(std::int64_t keep, const std::string& run_id) {
   // What was just written stays, even if folders of an abandoned future of this run count as newer.
-  std::set<fs::path> protected_folders = {impl_->saved};
-  for (const char* name : checkpoint_names) {
-    std::error_code no_such_name;
-    protected_folders.insert(impl_->root / fs::read_symlink(impl_->root / name, no_such_name));
+  auto superfluous = superfluous_checkpoints(impl_->root, keep, run_id, impl_->saved);
+  for (const auto& directory : superfluous) {
+    const TemporaryPath retired(impl_->temporary_path("retired-" + directory.filename().string()));
+    rename_durably(directory, retired.path());
+    remove_tree(retired.path());
   }
-  std::int64_t kept = 0;
-  bool kept_valid_one = false;
-  for (const auto& entry : list_checkpoints(impl_->root)) {
-    if (!entry.readable || entry.run_id != run_id) continue;
-    const bool wanted = kept++ < keep || protected_folders.contains(entry.directory);
-    if (!kept_valid_one && (entry.directory == impl_->saved || is_valid(entry.directory))) {
-      kept_valid_one = true;
-    } else if (!wanted && holds_only_its_own_files(entry.directory)) {
-      const TemporaryPath retired(impl_->temporary_path("retired-" + entry.directory.filename().string()));
-      rename_durably(entry.directory, retired.path());
-      remove_tree(retired.path());
-    }
-  }
+  return superfluous;
 }
 
 }  // namespace lockstep

@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
+#include <string>
+#include <vector>
 
 #include "files/checkpoint.hpp"
 
@@ -39,8 +40,8 @@ class CheckpointWriter {
 
   /// Keeps the `keep` newest checkpoints of this run, and whatever has a name or was saved last; removes the
   /// others of the same run_id, by renaming away first. Never the newest valid one of the run, never a folder
-  /// that holds a file of somebody else.
-  void retire(std::int64_t keep, const std::string& run_id);
+  /// that holds a file of somebody else. Returns what is gone.
+  std::vector<std::filesystem::path> retire(std::int64_t keep, const std::string& run_id);
 
  private:
   struct Impl;

@@ -5,8 +5,11 @@
 #include <set>
 #include <system_error>
 
+#include "base/file_messages.hpp"
 #include "base/posix_file.hpp"
 #include "files/checkpoint.hpp"
+#include "files/checkpoint_layout.hpp"
+#include "files/weights_at.hpp"
 #include "lockstep/base/messages.hpp"
 #include "lockstep/tensors/module_state.hpp"
 #include "lockstep/tensors/safetensors.hpp"
@@ -18,14 +21,6 @@ namespace {
 
 void require_safetensors(const fs::path& path) {
   if (path.extension() != ".safetensors") throw message::unknown_weights_format(path);
-}
-
-NamedTensors weights_at(const fs::path& path, Weights which) {
-  if (path.extension() == ".safetensors") return read_weights(path);
-  Checkpoint checkpoint = read_checkpoint(path);
-  if (which == Weights::raw) return std::move(checkpoint.model);
-  if (checkpoint.ema.empty()) throw message::no_averaged_weights();
-  return std::move(checkpoint.ema);
 }
 
 bool begins_with_any(const std::string& name, const std::vector<std::string>& beginnings) {
@@ -90,6 +85,14 @@ void save_weights(const fs::path& path, const NamedTensors& tensors,
 NamedTensors read_weights(const fs::path& path) {
   require_safetensors(path);
   return read_safetensors(path).tensors;
+}
+
+NamedTensors weights_at(const fs::path& path, Weights which) {
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) return read_weights(path);
+  NamedTensors tensors = read_checkpoint_file(path, which == Weights::raw ? model_file_name : ema_file_name);
+  if (tensors.empty() && which != Weights::raw) throw message::no_averages_in(path);
+  return tensors;
 }
 
 LoadedWeights load_weights(torch::nn::Module& module, const fs::path& path, const LoadWeightsOptions& options) {

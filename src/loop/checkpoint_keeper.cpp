@@ -22,7 +22,7 @@ void CheckpointKeeper::refuse_foreign(const TrainOptions& options, const std::st
                                       const TrainState& state) {
   const bool explicit_path = options.resume_from && options.resume_from->path();
   for (const auto& entry : list_checkpoints(options.checkpoint_dir)) {
-    if (!entry.readable) continue;
+    if (!entry.readable()) continue;
     if (entry.run_id != run_id) {
       throw message::checkpoint_directory_not_empty(options.checkpoint_dir.string(), entry.directory.string());
     }

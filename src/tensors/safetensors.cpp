@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cassert>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,6 +14,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/crc32c.hpp"
 #include "base/posix_file.hpp"
 #include "lockstep/base/messages.hpp"
 #include "tensors/safetensors_format.hpp"
@@ -271,17 +274,86 @@ void check_layout(std::vector<Entry>& entries, std::uint64_t data_size) {
   if (covered != data_size) throw FileDamage("there are bytes after the last tensor");
 }
 
-}  // namespace
+struct Layout {
+  std::vector<Entry> entries;  ///< in the order in which the tensors lie in the file
+  std::map<std::string, std::string> metadata;
+  std::uint64_t data_begin = 0;
+  std::uint32_t head_crc32c = 0;  ///< of all before data_begin
+};
 
-namespace {
+/// `read(data, size, offset)` takes bytes from the file, of which there are `size`.
+template <class Read>
+Layout read_layout(std::uint64_t size, Read read) {
+  if (size < length_size) throw FileDamage("it has fewer than 8 bytes");
+  std::uint64_t header_length = 0;
+  read(&header_length, length_size, 0);
+  if (header_length > max_header_length) throw FileDamage("its header length is beyond 100 MB");
+  if (header_length > size - length_size) throw FileDamage("its header is longer than the file");
+  std::string text(header_length, '\0');
+  read(text.data(), text.size(), length_size);
 
-/// Hands the file to `write(data, size)`, piece by piece.
+  HeaderReader header = read_header(text);
+  const std::uint64_t data_begin = length_size + header_length;
+  check_layout(header.entries(), size - data_begin);
+  return {std::move(header.entries()), std::move(header.metadata()), data_begin,
+          crc32c(text.data(), text.size(), crc32c(&header_length, length_size))};
+}
+
+Layout read_layout(const InputFile& file, const FileDigest* expected) {
+  if (expected && file.size() != expected->size) {
+    throw FileDamage("it has " + std::to_string(file.size()) + " bytes instead of " + std::to_string(expected->size));
+  }
+  auto layout = read_layout(file.size(), [&](void* data, std::size_t size, std::uint64_t offset) {
+    file.read(data, size, offset);
+  });
+  if (expected && !expected->tensors.empty() && expected->tensors.size() != layout.entries.size()) {
+    throw FileDamage("it has " + std::to_string(layout.entries.size()) + " tensors, of which " +
+                     std::to_string(expected->tensors.size()) + " were noted when it was written");
+  }
+  return layout;
+}
+
+/// Reads the tensors piece by piece, so that what is checked is still in the processor's cache. `destination(entry)` is
+/// where the bytes of a tensor go; null: they are only checked.
+template <class Destination>
+void read_tensors(const InputFile& file, const Layout& layout, const FileDigest* expected, Destination destination) {
+  constexpr std::uint64_t piece_size = std::uint64_t{1} << 20;
+  std::vector<unsigned char> scratch;
+  std::uint32_t crc = layout.head_crc32c;
+  for (std::size_t i = 0; i < layout.entries.size(); ++i) {
+    const Entry& entry = layout.entries[i];
+    unsigned char* const given = destination(entry);
+    const std::uint64_t size = entry.offsets[1] - entry.offsets[0];
+    const std::uint32_t before = crc;
+    for (std::uint64_t done = 0; done < size; done += piece_size) {
+      const std::uint64_t count = std::min(piece_size, size - done);
+      if (!given) scratch.resize(std::max<std::size_t>(scratch.size(), count));
+      unsigned char* const piece = given ? given + done : scratch.data();
+      file.read(piece, count, layout.data_begin + entry.offsets[0] + done);
+      if (expected) crc = crc32c(piece, count, crc);
+      // Compiled code may take a bool that is neither for both or none.
+      if (entry.dtype->type == at::kBool && std::any_of(piece, piece + count, [](auto byte) { return byte > 1; })) {
+        throw FileDamage("tensor " + shown(entry.name) + " of dtype BOOL holds a byte that is neither 0 nor 1");
+      }
+    }
+    if (expected && !expected->tensors.empty() && crc32c_of_last(before, crc, size) != expected->tensors[i]) {
+      throw FileDamage("the checksum of tensor " + shown(entry.name) + " differs from the one noted when it was written");
+    }
+  }
+  if (expected && crc != expected->crc32c) {
+    const std::string what = expected->tensors.empty() ? "its checksum" : "the checksum of its header";
+    throw FileDamage(what + " differs from the one noted when it was written");
+  }
+}
+
+/// Hands the head of the file to `write(data, size)`, then each tensor.
 template <class Write>
 void encode(const SafetensorsFile& file, Write write) {
   const std::string header = make_header(file);
   const std::uint64_t length = header.size();
-  write(&length, length_size);
-  write(header.data(), header.size());
+  std::string head(reinterpret_cast<const char*>(&length), length_size);
+  head += header;
+  write(head.data(), head.size());
   for (const auto& [name, tensor] : file.tensors) {
     const at::Tensor values = tensor.detach().cpu().resolve_neg().contiguous();
     write(values.const_data_ptr(), values.nbytes());
@@ -290,15 +362,30 @@ void encode(const SafetensorsFile& file, Write write) {
 
 }  // namespace
 
+std::string_view safetensors_dtype(at::ScalarType type) {
+  const auto found = std::find_if(dtypes.begin(), dtypes.end(), [&](const Dtype& dtype) { return dtype.type == type; });
+  assert(found != dtypes.end());
+  return found->name;
+}
+
 FileDigest write_safetensors(const std::filesystem::path& path, const SafetensorsFile& file) {
   std::optional<OutputFile> output;
+  FileDigest digest;
   encode(file, [&](const void* data, std::size_t size) {
-    // A file that cannot be stored is refused before it is made.
-    if (!output) output.emplace(path);
-    output->write(data, size);
+    if (output) {
+      const std::uint32_t before = output->crc32c();
+      output->write(data, size);
+      digest.tensors.push_back(crc32c_of_last(before, output->crc32c(), size));
+    } else {
+      // A file that cannot be stored is refused before it is made.
+      output.emplace(path);
+      output->write(data, size);
+    }
   });
   output->finish();
-  return {output->size(), output->crc32c()};
+  digest.size = output->size();
+  digest.crc32c = output->crc32c();
+  return digest;
 }
 
 std::string safetensors_bytes(const SafetensorsFile& file) {
@@ -307,48 +394,38 @@ std::string safetensors_bytes(const SafetensorsFile& file) {
   return bytes;
 }
 
-void verify_digest(const InputFile& file, const FileDigest& expected) {
-  if (file.size() != expected.size) {
-    throw FileDamage("it has " + std::to_string(file.size()) + " bytes instead of " +
-                     std::to_string(expected.size));
+FileDigest digest_of(const std::string& bytes) {
+  const auto layout = read_layout(bytes.size(), [&](void* data, std::size_t size, std::uint64_t offset) {
+    std::memcpy(data, bytes.data() + offset, size);
+  });
+  FileDigest digest{bytes.size(), crc32c(bytes.data(), bytes.size())};
+  for (const auto& entry : layout.entries) {
+    const auto size = entry.offsets[1] - entry.offsets[0];
+    digest.tensors.push_back(crc32c(bytes.data() + layout.data_begin + entry.offsets[0], size));
   }
-  if (file.crc32c() != expected.crc32c)
-    throw FileDamage("its checksum differs from the one noted when it was written");
+  return digest;
 }
 
-SafetensorsFile parse_safetensors(const InputFile& file) {
-  if (file.size() < length_size) throw FileDamage("it has fewer than 8 bytes");
-  std::uint64_t header_length = 0;
-  file.read(&header_length, length_size, 0);
-  if (header_length > max_header_length) throw FileDamage("its header length is beyond 100 MB");
-  if (header_length > file.size() - length_size) throw FileDamage("its header is longer than the file");
-  std::string text(header_length, '\0');
-  file.read(text.data(), text.size(), length_size);
+void verify_safetensors(const InputFile& file, const FileDigest& expected) {
+  const Layout layout = read_layout(file, &expected);
+  read_tensors(file, layout, &expected, [](const Entry&) -> unsigned char* { return nullptr; });
+}
 
-  HeaderReader header = read_header(text);
-  const std::uint64_t data_begin = length_size + header_length;
-  check_layout(header.entries(), file.size() - data_begin);
-
-  SafetensorsFile result{{}, std::move(header.metadata())};
-  for (Entry& entry : header.entries()) {
+SafetensorsFile parse_safetensors(const InputFile& file, const FileDigest* expected) {
+  Layout layout = read_layout(file, expected);
+  SafetensorsFile result{{}, std::move(layout.metadata)};
+  read_tensors(file, layout, expected, [&](const Entry& entry) {
     at::Tensor tensor = at::empty(entry.shape, at::TensorOptions(entry.dtype->type));
-    auto bytes = static_cast<unsigned char*>(tensor.mutable_data_ptr());
-    file.read(bytes, tensor.nbytes(), data_begin + entry.offsets[0]);
-    // Compiled code may take a bool that is neither for both or none.
-    if (entry.dtype->type == at::kBool &&
-        std::any_of(bytes, bytes + tensor.nbytes(), [](auto b) { return b > 1; })) {
-      throw FileDamage("tensor " + shown(entry.name) + " of dtype BOOL holds a byte that is neither 0 nor 1");
-    }
-    result.tensors.emplace_back(std::move(entry.name), std::move(tensor));
-  }
+    result.tensors.emplace_back(entry.name, tensor);
+    return static_cast<unsigned char*>(tensor.mutable_data_ptr());
+  });
   return result;
 }
 
 SafetensorsFile read_safetensors(const std::filesystem::path& path, const FileDigest* expected) {
   const InputFile file(path);
   try {
-    if (expected != nullptr) verify_digest(file, *expected);
-    return parse_safetensors(file);
+    return parse_safetensors(file, expected);
   } catch (const FileDamage& damage) {
     throw message::damaged_safetensors(path, damage.what());
   }

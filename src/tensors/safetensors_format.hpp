@@ -3,6 +3,8 @@
 #pragma once
 
 #include <stdexcept>
+#include <string>
+#include <string_view>
 
 #include "base/posix_file.hpp"
 #include "lockstep/tensors/safetensors.hpp"
@@ -12,16 +14,22 @@ namespace lockstep {
 /// What write_safetensors() would write.
 [[nodiscard]] std::string safetensors_bytes(const SafetensorsFile& file);
 
+/// What the format calls a type, "F32" say. Only for types that it has.
+[[nodiscard]] std::string_view safetensors_dtype(at::ScalarType type);
+
 /// What is wrong inside a file, as a clause without the file's name.
 class FileDamage : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Compares size and checksum, in constant memory. Throws FileDamage.
-void verify_digest(const InputFile& file, const FileDigest& expected);
+/// The digest of what safetensors_bytes() made.
+[[nodiscard]] FileDigest digest_of(const std::string& bytes);
 
-/// Reads all tensors. Memory beyond theirs is bounded by the header, whose length is at most 100 MB. Throws
-/// FileDamage.
-SafetensorsFile parse_safetensors(const InputFile& file);
+/// Checks all that parse_safetensors() checks, in memory bounded by the header. Throws FileDamage.
+void verify_safetensors(const InputFile& file, const FileDigest& expected);
+
+/// Reads all tensors, in one pass, and compares size and checksums with those in `expected`, if it is given. Memory
+/// beyond theirs is bounded by the header, whose length is at most 100 MB. Throws FileDamage, which names the tensor.
+SafetensorsFile parse_safetensors(const InputFile& file, const FileDigest* expected = nullptr);
 
 }  // namespace lockstep

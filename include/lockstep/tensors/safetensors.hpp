@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "lockstep/tensors/named_tensors.hpp"
 
@@ -19,10 +20,12 @@ struct SafetensorsFile {
   std::map<std::string, std::string> metadata = {};
 };
 
-/// Size and CRC-32C of a file as written.
+/// Size and CRC-32C of a file as written, and the CRC-32C of each tensor's bytes, in the order in which they lie in the
+/// file; without those of the tensors, damage is found all the same, but no tensor is named.
 struct FileDigest {
   std::uint64_t size = 0;
   std::uint32_t crc32c = 0;
+  std::vector<std::uint32_t> tensors = {};
   bool operator==(const FileDigest&) const = default;
 };
 
@@ -30,7 +33,7 @@ struct FileDigest {
 /// Errors: FileError `cannot-write-file`; nothing is left behind when it throws.
 FileDigest write_safetensors(const std::filesystem::path& path, const SafetensorsFile& file);
 
-/// Reads all of `path`. With `expected`, size and checksum are compared before anything is parsed.
+/// Reads all of `path`, once. With `expected`, size and checksums are compared too.
 /// Errors: FileError `cannot-read-file`, CheckpointError `damaged-safetensors` (what is wrong and where).
 SafetensorsFile read_safetensors(const std::filesystem::path& path, const FileDigest* expected = nullptr);
 

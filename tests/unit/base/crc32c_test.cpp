@@ -48,3 +48,13 @@ CATCH_TEST_CASE("CRC-32C of a text taken in two parts is that of the whole, wher
     }
   }
 }
+
+CATCH_TEST_CASE("The checksum of a text's end alone follows from those of its beginning and of the whole") {
+  std::string text;
+  for (std::size_t i = 0; i < 70'000; ++i) text += static_cast<char>(i * i >> 3);
+  for (const std::size_t cut : {0, 1, 2, 1000, 4464, 65'535, 69'999, 70'000}) {
+    CATCH_INFO("cut after " << cut);
+    CATCH_CHECK(lockstep::crc32c_of_last(crc32c(text.data(), cut), crc32c(text.data(), text.size()), text.size() - cut) ==
+                crc32c_portable(text.data() + cut, text.size() - cut));
+  }
+}
