@@ -9,6 +9,8 @@
 
 namespace lockstep::message {
 
+FileError checkpoint_lock_lost(const std::string& root);
+ConfigError no_place_for_metadata(const std::string& path);
 ConfigError no_averages_in(const std::string& path);
 /// `problems` are made by the functions below.
 CheckpointError weights_not_alike(const std::string& first, const std::string& other,

@@ -281,8 +281,8 @@ CheckpointError damaged_safetensors(const std::string& path, const std::string& 
 ConfigError unknown_weights_format(const std::string& path) {
   return {"unknown-weights-format",
           fmt::format(
-              "{} does not end in .safetensors, the one format weights are kept in. Rename it; in Python, "
-              "safetensors.torch.save_file(module.state_dict(), path) writes such a file.",
+              "{} does not end in .safetensors, the format weights are kept in, nor is it a .pt file to be written for "
+              "Python. Rename it; in Python, safetensors.torch.save_file(module.state_dict(), path) writes such a file.",
               path)};
 }
 

@@ -128,14 +128,34 @@ void OutputFile::finish() {
 
 DirectoryLock::DirectoryLock(const std::filesystem::path& directory, const char* file_name,
                              FileError (*in_use)(const std::string& directory))
-    : file_(retry_interrupted([&] {
-        return ::open((directory / file_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-      })) {
-  if (file_.get() < 0) throw message::cannot_write_file(directory / file_name, errno);
+    : path_(directory / file_name) {
+  constexpr int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
+  const auto open = [&](int more) { return ::open(path_.c_str(), flags | more, 0666); };
+  file_ = FileDescriptor(retry_interrupted([&] { return open(O_EXCL); }));
+  if (file_.get() >= 0) {
+    had_file_ = false;
+    // What is written under the lock must not outlive its file.
+    sync_directory(directory);
+  } else if (errno == EEXIST) {
+    file_ = FileDescriptor(retry_interrupted([&] { return open(0); }));
+  }
+  if (file_.get() < 0) throw message::cannot_write_file(path_, errno);
   if (retry_interrupted([&] { return ::flock(file_.get(), LOCK_EX | LOCK_NB); }) != 0) {
     if (errno == EWOULDBLOCK) throw in_use(directory);
-    throw message::cannot_write_file(directory / file_name, errno);
+    throw message::cannot_write_file(path_, errno);
   }
+  struct stat status {};
+  if (::futimens(file_.get(), nullptr) != 0 || ::fstat(file_.get(), &status) != 0) {
+    throw message::cannot_write_file(path_, errno);
+  }
+  time_ = status.st_mtim;
+}
+
+bool DirectoryLock::is_held() const {
+  struct stat own {}, present {};
+  if (::fstat(file_.get(), &own) != 0 || ::lstat(path_.c_str(), &present) != 0) return false;
+  const bool same_file = own.st_dev == present.st_dev && own.st_ino == present.st_ino;
+  return same_file && present.st_mtim.tv_sec == time_.tv_sec && present.st_mtim.tv_nsec == time_.tv_nsec;
 }
 
 void create_directories_durably(const std::filesystem::path& path) {

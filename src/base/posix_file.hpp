@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -70,14 +71,25 @@ class OutputFile {
 };
 
 /// Keeps other processes, and other locks of this one, out of a directory while it lives, by a file in it
-/// that stays. Throws what `in_use` makes of the directory where it is locked already.
+/// that stays. Throws what `in_use` makes of the directory where it is locked already, and `cannot-write-file` where the
+/// file system has no locks.
 class DirectoryLock {
  public:
   DirectoryLock(const std::filesystem::path& directory, const char* file_name,
                 FileError (*in_use)(const std::string& directory));
 
+  /// Whether the file was there before, as after a holder that died. If not, it may have been removed under a holder
+  /// that lives.
+  [[nodiscard]] bool had_file() const { return had_file_; }
+  /// False once the file was removed or replaced, or locked by somebody whose locks this machine does not see.
+  [[nodiscard]] bool is_held() const;
+
  private:
+  std::filesystem::path path_;
+  bool had_file_ = true;
   FileDescriptor file_;
+  /// Each holder sets the file's time anew: on a disk that is full, a word in the file could not be written.
+  timespec time_{};
 };
 
 /// Creates `path` and what is missing above it, durably.

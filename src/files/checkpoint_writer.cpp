@@ -7,6 +7,7 @@
 #include <regex>
 #include <system_error>
 
+#include "base/file_messages.hpp"
 #include "base/posix_file.hpp"
 #include "files/checkpoint_layout.hpp"
 #include "files/retention.hpp"
@@ -65,7 +66,12 @@ fs::path existing_directory(const fs::path& root) {
 struct CheckpointWriter::Impl {
   explicit Impl(const fs::path& given)
       : root(existing_directory(given)), lock(root, ".lock", message::checkpoint_directory_in_use) {
-    remove_left_overs(root);
+    // A lock that nobody had before proves nothing about who is dead: its file may have been removed by hand.
+    if (lock.had_file()) remove_left_overs(root);
+  }
+
+  void require_lock() const {
+    if (!lock.is_held()) throw message::checkpoint_lock_lost(root);
   }
 
   fs::path temporary_path(const std::string& purpose) {
@@ -95,6 +101,7 @@ fs::path CheckpointWriter::folder_of(std::int64_t step) const {
 }
 
 fs::path CheckpointWriter::save(const Checkpoint& checkpoint) {
+  impl_->require_lock();
   const std::int64_t step = checkpoint.manifest.at("state").at("step");
   const TemporaryPath folder(impl_->temporary_path(step_folder_name(step)));
   std::error_code error;
@@ -128,6 +135,7 @@ fs::path CheckpointWriter::save(const Checkpoint& checkpoint) {
   output.finish();
 
   sync_directory(folder.path());
+  impl_->require_lock();
   const fs::path destination = folder_of(step);
   rename_durably(folder.path(), destination);
   impl_->saved = destination;
@@ -135,6 +143,7 @@ fs::path CheckpointWriter::save(const Checkpoint& checkpoint) {
 }
 
 void CheckpointWriter::name(const std::string& name, const fs::path& directory) {
+  impl_->require_lock();
   const fs::path target = directory.filename();
   assert(std::find(checkpoint_names.begin(), checkpoint_names.end(), name) != checkpoint_names.end());
   assert(is_step_folder_name(target) && fs::is_directory(impl_->root / target));
@@ -146,6 +155,7 @@ void CheckpointWriter::name(const std::string& name, const fs::path& directory) 
 }
 
 void CheckpointWriter::remove_name(const std::string& name) {
+  impl_->require_lock();
   const fs::path link = impl_->root / name;
   if (!fs::is_symlink(fs::symlink_status(link))) return;
   remove_tree(link);
@@ -156,6 +166,7 @@ std::vector<fs::path> CheckpointWriter::retire(std::int64_t keep, const std::str
   // What was just written stays, even if folders of an abandoned future of this run count as newer.
   auto superfluous = superfluous_checkpoints(impl_->root, keep, run_id, impl_->saved);
   for (const auto& directory : superfluous) {
+    impl_->require_lock();
     const TemporaryPath retired(impl_->temporary_path("retired-" + directory.filename().string()));
     rename_durably(directory, retired.path());
     remove_tree(retired.path());

@@ -11,11 +11,11 @@
 
 namespace lockstep {
 
-/// Owns a checkpoint folder while it lives: creates it, locks it, removes left-over temporary folders of dead
-/// writers, saves, names and retires checkpoints.
+/// Owns a checkpoint folder while it lives: creates it, locks it, removes temporary folders of writers that the
+/// lock proves dead, saves, names and retires checkpoints.
 ///
-/// Errors: FileError `checkpoint-directory-in-use`, `cannot-create-directory`, `cannot-write-file`. A failed
-/// save leaves every older checkpoint and every name as it was, and no temporary folder.
+/// Errors: FileError `checkpoint-directory-in-use`, `checkpoint-lock-lost`, `cannot-create-directory`,
+/// `cannot-write-file`. A failed save leaves every older checkpoint and every name as it was, and no temporary folder.
 class CheckpointWriter {
  public:
   explicit CheckpointWriter(std::filesystem::path root);

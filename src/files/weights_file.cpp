@@ -9,6 +9,7 @@
 #include "base/posix_file.hpp"
 #include "files/checkpoint.hpp"
 #include "files/checkpoint_layout.hpp"
+#include "files/pt_file.hpp"
 #include "files/weights_at.hpp"
 #include "lockstep/base/messages.hpp"
 #include "lockstep/tensors/module_state.hpp"
@@ -18,10 +19,6 @@
 namespace lockstep {
 namespace fs = std::filesystem;
 namespace {
-
-void require_safetensors(const fs::path& path) {
-  if (path.extension() != ".safetensors") throw message::unknown_weights_format(path);
-}
 
 bool begins_with_any(const std::string& name, const std::vector<std::string>& beginnings) {
   return std::any_of(beginnings.begin(), beginnings.end(),
@@ -67,12 +64,18 @@ std::vector<std::string> probably_meant(const std::vector<std::string>& left_ove
 
 void save_weights(const fs::path& path, const NamedTensors& tensors,
                   const std::map<std::string, std::string>& metadata) {
-  require_safetensors(path);
+  const auto extension = path.extension();
+  if (extension != ".safetensors" && extension != ".pt") throw message::unknown_weights_format(path);
+  if (extension == ".pt" && !metadata.empty()) throw message::no_place_for_metadata(path);
   if (path.has_parent_path()) create_directories_durably(path.parent_path());
   // Not the process id: on a shared directory another machine may use the same one.
   const fs::path temporary = path.parent_path() / (".tmp-" + path.filename().string() + "-" +
                                                    std::to_string(std::random_device()()));
-  write_safetensors(temporary, {tensors, metadata});
+  if (extension == ".pt") {
+    write_pt(temporary, tensors);
+  } else {
+    write_safetensors(temporary, {tensors, metadata});
+  }
   try {
     rename_durably(temporary, path);
   } catch (...) {
@@ -83,7 +86,7 @@ void save_weights(const fs::path& path, const NamedTensors& tensors,
 }
 
 NamedTensors read_weights(const fs::path& path) {
-  require_safetensors(path);
+  if (path.extension() != ".safetensors") throw message::unknown_weights_format(path);
   return read_safetensors(path).tensors;
 }
 

@@ -15,10 +15,11 @@ class Module;
 
 namespace lockstep {
 
-/// Writes `path`, which ends in `.safetensors`: complete and durable, or as it was before. Missing
-/// directories above it are created. Python reads it with `safetensors.torch.load_file(path)`. Errors:
-/// ConfigError `unknown-weights-format`, `cannot-store-tensor`, FileError `cannot-write-file`,
-/// `cannot-create-directory`.
+/// Writes `path`, which ends in `.safetensors` or `.pt`: complete and durable, or as it was before. Missing
+/// directories above it are created. Python reads it with `safetensors.torch.load_file(path)`, or as a dict with
+/// `torch.load(path, weights_only=True)`. A `.pt` file has no place for metadata, and is not read here.
+/// Errors: ConfigError `unknown-weights-format`, `no-place-for-metadata`, `cannot-store-tensor`, FileError
+/// `cannot-write-file`, `cannot-create-directory`.
 void save_weights(const std::filesystem::path& path, const NamedTensors& tensors,
                   const std::map<std::string, std::string>& metadata = {});
 

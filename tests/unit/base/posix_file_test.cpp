@@ -107,6 +107,23 @@ CATCH_TEST_CASE("An input file is a regular file, and reading past its end is an
                        "No such file or directory. Check the spelling"));
 }
 
+CATCH_TEST_CASE("A lock knows whether its file was there before, and whether it is still the one that counts") {
+  const TemporaryDirectory directory;
+  const auto in_use = [](const std::string& path) { return FileError("none", path); };
+  std::optional<DirectoryLock> lock(std::in_place, directory.path(), ".lock", in_use);
+  CATCH_CHECK(!lock->had_file());
+  CATCH_CHECK(lock->is_held());
+  lock.reset();
+  lock.emplace(directory.path(), ".lock", in_use);
+  CATCH_CHECK(lock->had_file());
+  CATCH_CHECK(lock->is_held());
+  std::filesystem::remove(directory.path() / ".lock");
+  CATCH_CHECK(!lock->is_held());
+  const DirectoryLock other(directory.path(), ".lock", in_use);
+  CATCH_CHECK(other.is_held());
+  CATCH_CHECK(!lock->is_held());
+}
+
 CATCH_TEST_CASE("A directory has one lock at a time, also within a process") {
   const TemporaryDirectory directory;
   const auto in_use = message::run_directory_in_use;

@@ -133,6 +133,7 @@ CATCH_TEST_CASE("A directory has one writer at a time") {
 
 CATCH_TEST_CASE("What dead writers left is removed at the start, what only looks like it is not") {
   const TemporaryDirectory directory, elsewhere;
+  write_text(directory.path() / ".lock", "");  // theirs, which is free again
   write_text(elsewhere.path() / "file", "1");
   for (const char* name :
        {".tmp-step-00000007-4711-1", ".tmp-step-00000007-2-4711-1", ".tmp-retired-step-00000006-4711-2"}) {
@@ -158,6 +159,34 @@ CATCH_TEST_CASE("A second writer that is refused leaves the first one's work alo
   fs::create_directory(directory.path() / ".tmp-step-00000007-1-1");
   CATCH_CHECK(!file_error([&] { CheckpointWriter second(directory.path()); }).empty());
   CATCH_CHECK(fs::exists(directory.path() / ".tmp-step-00000007-1-1"));
+}
+
+CATCH_TEST_CASE("With the lock's file removed by hand, a second writer spares what the first is at, and the first stops") {
+  const TemporaryDirectory directory;
+  CheckpointWriter first(directory.path());
+  const auto folder = first.save(small_checkpoint(1));
+  fs::create_directory(directory.path() / ".tmp-step-00000002-1-1");
+  fs::remove(directory.path() / ".lock");
+  CheckpointWriter second(directory.path());
+  CATCH_CHECK(fs::exists(directory.path() / ".tmp-step-00000002-1-1"));
+  const Names before = names_in(directory.path());
+  for (const auto& error : {file_error([&] { first.save(small_checkpoint(2)); }),
+                            file_error([&] { first.name("last", folder); }),
+                            file_error([&] { first.remove_name("last"); })}) {
+    CATCH_CHECK(error.starts_with("[checkpoint-lock-lost] the lock on " + directory.path().string()));
+  }
+  CATCH_CHECK(names_in(directory.path()) == before);
+  CATCH_CHECK_NOTHROW(second.save(small_checkpoint(2)));
+}
+
+CATCH_TEST_CASE("A writer whose lock another machine did not see stops when that one takes it") {
+  const TemporaryDirectory directory;
+  CheckpointWriter first(directory.path());
+  for (const std::int64_t step : {1, 2, 3}) first.save(small_checkpoint(step));
+  // What a second lock does to the file where the first one does not count.
+  fs::last_write_time(directory.path() / ".lock", fs::file_time_type::clock::now() + std::chrono::seconds(1));
+  CATCH_CHECK(file_error([&] { first.retire(1, "run"); }).starts_with("[checkpoint-lock-lost]"));
+  CATCH_CHECK(names_in(directory.path()) == Names{".lock", "step-00000001", "step-00000002", "step-00000003"});
 }
 
 CATCH_TEST_CASE("A writer killed at any time leaves valid checkpoints, and the next one clears up") {

@@ -10,6 +10,7 @@
 #include "support/catch.hpp"
 #include "support/file_size_limit.hpp"
 #include "support/file_text.hpp"
+#include "support/python.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace fs = std::filesystem;
@@ -72,11 +73,36 @@ CATCH_TEST_CASE("A folder in the place of a weights file is an error and nothing
 
 CATCH_TEST_CASE("Another format than safetensors is refused with the way to get one") {
   const TemporaryDirectory directory;
-  const std::string path = directory.path() / "model.pt";
+  const std::string path = directory.path() / "model.bin";
   const std::string expected = "[unknown-weights-format] " + path + " does not end in .safetensors";
   CATCH_CHECK(error_of([&] { save_weights(path, {}); }).starts_with(expected));
   CATCH_CHECK(error_of([&] { (void)read_weights(path); }).starts_with(expected));
   CATCH_CHECK(fs::is_empty(directory.path()));
+}
+
+CATCH_TEST_CASE("Python's torch.load() reads a .pt file as weights alone (LOCKSTEP_TEST_PYTHON)") {
+  const TemporaryDirectory directory;
+  const auto path = directory.path() / "model.pt";
+  const auto column = torch::arange(6).reshape({2, 3}).select(1, 1);
+  save_weights(path, {{"w", torch::tensor({1.5f, -2.f}).requires_grad_()},
+                      {"half", torch::ones({2, 2}, torch::kBFloat16)},
+                      {"column", column},
+                      {"empty", torch::empty({0, 3})},
+                      {"flag", torch::tensor(true)}});
+  CATCH_CHECK(count_in(directory.path()) == 1);
+  CATCH_CHECK(error_of([&] { save_weights(path, {}, {{"step", "7"}}); }).starts_with("[no-place-for-metadata]"));
+  run_python("pt_check.py", "'" + path.string() + "'");
+}
+
+CATCH_TEST_CASE("A .pt file that cannot be written whole is not there (RLIMIT_FSIZE)") {
+  const TemporaryDirectory directory;
+  for (const std::uint64_t bytes : {0, 10, 1000, 5000}) {
+    const FileSizeLimit limit(bytes);
+    CATCH_CHECK(error_of([&] {
+                  save_weights(directory.path() / "model.pt", {{"w", torch::zeros({1000})}});
+                }).starts_with("[cannot-write-file]"));
+    CATCH_CHECK(fs::is_empty(directory.path()));
+  }
 }
 
 CATCH_TEST_CASE("A pickle is not executed, whatever it is called") {
