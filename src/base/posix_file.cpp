@@ -89,11 +89,17 @@ OutputFile::~OutputFile() {
 
 void OutputFile::write(const void* data, std::size_t size) {
   if (gathered_.size() + size > gathered_size) write_gathered();
-  const auto bytes = static_cast<const char*>(data);
-  if (size < gathered_size) {
-    gathered_.insert(gathered_.end(), bytes, bytes + size);
-  } else {
-    write_through(bytes, size);
+  const bool small = size < gathered_size;
+  auto bytes = static_cast<const char*>(data);
+  while (size > 0) {
+    const std::size_t count = std::min(size, piece_size);
+    if (small) {
+      gathered_.insert(gathered_.end(), bytes, bytes + count);
+    } else {
+      write_through(bytes, count);
+    }
+    crc32c_ = lockstep::crc32c(bytes, count, crc32c_);
+    size_ += count, bytes += count, size -= count;
   }
 }
 
@@ -104,12 +110,9 @@ void OutputFile::write_gathered() {
 
 void OutputFile::write_through(const char* bytes, std::size_t size) {
   while (size > 0) {
-    const auto count =
-        retry_interrupted([&] { return ::write(file_.get(), bytes, std::min(size, piece_size)); });
+    const auto count = retry_interrupted([&] { return ::write(file_.get(), bytes, size); });
     if (count < 0) throw message::cannot_write_file(path_, errno);
-    const auto written = static_cast<std::size_t>(count);
-    crc32c_ = lockstep::crc32c(bytes, written, crc32c_);
-    size_ += written, bytes += written, size -= written;
+    bytes += count, size -= static_cast<std::size_t>(count);
   }
 }
 

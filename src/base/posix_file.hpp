@@ -55,7 +55,7 @@ class OutputFile {
   /// Brings the bytes to the disk and closes the file. Its directory still needs sync_directory().
   void finish();
 
-  /// Of the finished file.
+  /// Of all that was given to write().
   [[nodiscard]] std::uint64_t size() const { return size_; }
   [[nodiscard]] std::uint32_t crc32c() const { return crc32c_; }
 

@@ -170,8 +170,8 @@ void add_diff(CLI::App& app, int& exit_code) {
   auto* const command = add_file_command(
       app, "diff",
       "Compares state, settings and tensors. Of a tensor that differs in any bit it\n"
-      "shows how many values differ, the largest difference, the Euclidean distance, and\n"
-      "that divided by the larger norm. Run id and save count may differ. Beside a\n"
+      "shows how many values differ, the largest difference, the Euclidean distance,\n"
+      "and that divided by the larger norm. Run id and save count may differ. Beside a\n"
       "weights file only the checkpoint's raw weights are compared.\n\n"
       "Exit code: 0 equal, 1 different, 2 an error.\n\n"
       "Examples:\n"

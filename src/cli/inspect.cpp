@@ -91,7 +91,8 @@ void add_inspect(CLI::App& app) {
   auto* const command = add_file_command(
       app, "inspect",
       "Shows the state, the settings, and every tensor with its type, shape and\n"
-      "Euclidean norm; all files are verified on the way. --json has the whole manifest.\n\n"
+      "Euclidean norm; all files are verified on the way. --json has all of the\n"
+      "manifest.\n\n"
       "Exit code: 0 shown, 2 an error.\n\n"
       "Examples:\n"
       "  lockstep inspect runs/a/checkpoints/best\n"

@@ -140,7 +140,8 @@ class HeaderReader {
     } else if (place_ == Place::root) {
       place_ = key_ == metadata_name ? Place::metadata : Place::entry;
       if (place_ == Place::entry) entries_.push_back({key_, nullptr, {}, {}});
-      members_.clear();
+      // A set that has grown, in __metadata__ say, would take its size in time to clear for each tensor.
+      members_ = {};
     } else {
       unexpected("an object");
     }
@@ -248,26 +249,26 @@ void check_layout(std::vector<Entry>& entries, std::uint64_t data_size) {
                    [](const Entry& left, const Entry& right) { return left.offsets < right.offsets; });
   std::uint64_t covered = 0;
   for (const Entry& entry : entries) {
-    const std::string tensor = "tensor " + shown(entry.name);
+    const auto tensor = [&entry] { return "tensor " + shown(entry.name); };
     const std::uint64_t begin = entry.offsets[0], end = entry.offsets[1];
-    if (begin < covered) throw FileDamage(tensor + " overlaps the one before it");
-    if (begin > covered) throw FileDamage("there is a gap before " + tensor);
-    if (end < begin) throw FileDamage(tensor + " ends before it begins");
-    if (end > data_size) throw FileDamage(tensor + " ends beyond the file's end");
+    if (begin < covered) throw FileDamage(tensor() + " overlaps the one before it");
+    if (begin > covered) throw FileDamage("there is a gap before " + tensor());
+    if (end < begin) throw FileDamage(tensor() + " ends before it begins");
+    if (end > data_size) throw FileDamage(tensor() + " ends beyond the file's end");
     std::uint64_t bytes = entry.dtype->size;
     bool empty = false;
     for (const std::int64_t size : entry.shape) {
       empty |= size == 0;
       // Strides are products of the other dimensions, so that these must fit also where one is zero.
       if (size != 0 && __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) {
-        throw FileDamage(tensor + " has a shape that no memory can hold");
+        throw FileDamage(tensor() + " has a shape that no memory can hold");
       }
     }
     if (bytes > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-      throw FileDamage(tensor + " has a shape that no memory can hold");
+      throw FileDamage(tensor() + " has a shape that no memory can hold");
     }
     if (end - begin != (empty ? 0 : bytes)) {
-      throw FileDamage(tensor + " has data_offsets that do not fit its shape and dtype");
+      throw FileDamage(tensor() + " has data_offsets that do not fit its shape and dtype");
     }
     covered = end;
   }

@@ -88,6 +88,22 @@ CATCH_TEST_CASE("Pruning keeps the newest of each run and is announced without b
               std::vector<std::string>{".lock", "best", "step-00000001", "step-00000003", "step-00000005"});
 }
 
+CATCH_TEST_CASE("Pruning spares what any name leads to, wherever it stands, and a name that leads nowhere spares nothing") {
+  for (const char* name : {"last", "best", "final"}) {
+    const TemporaryDirectory directory;
+    {
+      CheckpointWriter writer(directory.path());
+      for (const std::int64_t step : {1, 2, 3}) writer.save(small_checkpoint(step));
+      writer.name(name, directory.path() / "step-00000001");
+    }
+    fs::create_directory_symlink("step-00000002", directory.path() / "mine");
+    CATCH_CHECK(prune_checkpoints(directory.path(), 1) == std::vector<fs::path>{directory.path() / "step-00000002"});
+    fs::remove(directory.path() / name);
+    fs::create_directory_symlink("../elsewhere/step-00000001", directory.path() / name);
+    CATCH_CHECK(prune_checkpoints(directory.path(), 1) == std::vector<fs::path>{directory.path() / "step-00000001"});
+  }
+}
+
 CATCH_TEST_CASE("Pruning refuses a folder in use and one that is not there") {
   const TemporaryDirectory directory;
   const CheckpointWriter writer(directory.path());
