@@ -28,6 +28,7 @@
 #include "lockstep/files/resume_from.hpp"
 #include "lockstep/files/weights_file.hpp"
 #include "lockstep/loop/evaluator.hpp"
+#include "lockstep/loop/hooks.hpp"
 #include "lockstep/loop/step.hpp"
 #include "lockstep/loop/train_options.hpp"
 #include "lockstep/loop/trainer.hpp"

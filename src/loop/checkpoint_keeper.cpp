@@ -72,6 +72,13 @@ std::exception_ptr CheckpointKeeper::take_failure() {
   return std::exchange(failure_, nullptr);
 }
 
+std::optional<fs::path> CheckpointKeeper::take_saved() {
+  if (told_ || busy()) return {};
+  note_failure();
+  told_ = true;
+  return saved_ ? std::optional(saved_->directory) : std::nullopt;
+}
+
 fs::path CheckpointKeeper::save(const Position& position, SaveJob job, bool in_background) {
   wait();
   saved_.reset();
@@ -83,6 +90,7 @@ fs::path CheckpointKeeper::save(const Position& position, SaveJob job, bool in_b
     directory = run(*writer_, job);
   }
   saved_ = Saved{position, directory};
+  told_ = false;
   return directory;
 }
 

@@ -59,6 +59,9 @@ class CheckpointKeeper {
   /// What has gone wrong in the background since the last call; null: nothing.
   [[nodiscard]] std::exception_ptr take_failure();
 
+  /// The folder of the newest state, once it is on the disk; each is given once.
+  [[nodiscard]] std::optional<std::filesystem::path> take_saved();
+
   /// Waits for the state before, then writes this one and names it, or sees to it that this is done while the run goes
   /// on. Returns its folder. Errors: those of CheckpointWriter, of what is done at once.
   std::filesystem::path save(const Position& position, SaveJob job, bool in_background);
@@ -79,6 +82,7 @@ class CheckpointKeeper {
   std::unique_ptr<BackgroundWriter> background_;  // null: everything is done at once
   std::optional<Saved> saved_;                    // or handed over
   std::exception_ptr failure_;
+  bool told_ = true;  // take_saved() gave it
 };
 
 }  // namespace lockstep

@@ -45,14 +45,23 @@ UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t sa
     norm = exact_gradient_norm(gradients) / divisor;
   }
 
+  const auto divide = [&] {
+    if (!gradients.empty()) at::_foreach_div_(gradients, divisor);
+    divisor = 1;
+  };
+  if (settings.before_clip) {
+    divide();
+    settings.before_clip();
+    norm = gradient_norm(gradients);
+  }
   // The small addend is torch.nn.utils.clip_grad_norm_'s, so that clipped runs follow Python's.
   if (settings.max_norm) divisor /= std::min(1.0, *settings.max_norm / (norm + 1e-6));
+  if (settings.max_value || settings.before_update) divide();
   if (!gradients.empty() && settings.max_value) {
-    at::_foreach_div_(gradients, divisor);
     at::_foreach_clamp_min_(gradients, -*settings.max_value);
     at::_foreach_clamp_max_(gradients, *settings.max_value);
-    divisor = 1;
   }
+  if (settings.before_update) settings.before_update();
 
   if (average) average->start();
   optimizer.step({.divisor = divisor, .average = average, .clear_gradients = !settings.keep_gradients});

@@ -2,32 +2,26 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "lockstep/loop/accumulation_window.hpp"
+#include "lockstep/loop/update_outcome.hpp"
 #include "lockstep/optim/loss_scaler.hpp"
 #include "lockstep/optim/weight_average.hpp"
 #include "optim/optimizer_adapter.hpp"
 
 namespace lockstep {
 
-enum class UpdateResult {
-  applied,
-  skipped_empty,     ///< no rank had a sample in the window
-  skipped_overflow,  ///< the scaled gradients are not finite; the scale was lowered
-};
-
 struct UpdateSettings {
   std::optional<double> max_norm = {};   ///< unset: not clipped by the norm
   std::optional<double> max_value = {};  ///< of any one element, after the norm
   /// Gradients are wanted after the update, as the optimizer got them; else they may be cleared in its pass.
   bool keep_gradients = false;
-};
-
-struct UpdateOutcome {
-  UpdateResult result = UpdateResult::applied;
-  /// The global norm of the mean gradient, before clipping.
-  double gradient_norm = 0;
+  /// Sees the finite mean gradient of all ranks, and may change it; its norm is measured again then. Unset: nobody.
+  std::function<void()> before_clip = {};
+  /// Sees the gradient as the optimizer gets it.
+  std::function<void()> before_update = {};
 };
 
 /// Divides the window's summed gradients by its samples on all ranks and its loss scale, measures their norm,

@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "base/hook_messages.hpp"
 #include "base/rank_messages.hpp"
 #include "base/saving_messages.hpp"
 #include "config/json.hpp"
@@ -83,7 +84,8 @@ struct TrainerCore::Impl {
         optimizer(parts.optimizer, modules.parameters(),
                   parts.flat_parameters ? ParameterLayout::flat : ParameterLayout::separate),
         shared(parts.accelerator, optimizer.arena(), modules),
-        agreement(parts.accelerator.agreement()) {
+        agreement(parts.accelerator.agreement()),
+        view(progress.state, parts.accelerator) {
     if ((parts.average_buffers || parts.ema_warmup) && !parts.ema_decay) {
       const auto* setting = parts.average_buffers ? "average_buffers" : "ema_warmup";
       throw message::invalid_settings({message::problem_without_ema(setting)});
@@ -96,6 +98,66 @@ struct TrainerCore::Impl {
     for (const auto& buffer : modules.buffers()) buffers_before_window.push_back(at::empty_like(buffer));
     progress.run_id = new_run_id();
     progress.loss_scaler = new_loss_scaler(parts.accelerator.options());
+    for (const auto& state : parts.hooks.states()) register_state(state);
+  }
+
+  void register_state(const RegisteredState& object) {
+    const bool taken = std::any_of(registered.begin(), registered.end(),
+                                   [&](const auto& other) { return other.name == object.name; });
+    if (taken || object.name.empty() || object.name.find('/') != std::string::npos) {
+      throw message::invalid_settings({message::problem_registered_name(object.name, taken)});
+    }
+    registered.push_back(object);
+  }
+
+  // ---- hooks ----
+
+  const HookPoints& hooks() const { return parts.hooks.points(); }
+
+  /// What fails in a hook on one rank is told at the next meeting.
+  template <class Function, class... Given>
+  void call(const std::vector<Function>& functions, const Given&... given) {
+    if (functions.empty()) return;
+    agreement.locally([&] {
+      for (const auto& function : functions) function(view, given...);
+    });
+  }
+
+  /// Tells all ranks what hooks of any have asked for. A stop is taken up here, the rest returned.
+  RunRequests settle_requests() {
+    if (parts.hooks.empty()) return {};
+    RunRequests requests = view.take_requests();
+    const auto votes = agreement.meet({.phase = Phase::requests,
+                                       .stop = requests.stop.has_value(),
+                                       .save = requests.save,
+                                       .evaluate = requests.evaluate});
+    const auto any = [&votes](bool Vote::*flag) {
+      return std::any_of(votes.begin(), votes.end(), [flag](const Vote& vote) { return vote.*flag; });
+    };
+    if (any(&Vote::stop)) stop_together(requests.stop);
+    return {.stop = {}, .evaluate = any(&Vote::evaluate), .save = any(&Vote::save)};
+  }
+
+  /// The error under way goes on, whatever hooks do about it.
+  void tell_of_error() noexcept {
+    for (const auto& function : hooks().error) {
+      try {
+        function(view, std::current_exception());
+      } catch (...) {
+        warn(message::warning_hook_failed(text_of(std::current_exception())));
+      }
+    }
+  }
+
+  /// Unset if there is nothing to call.
+  std::function<void()> caller(const std::vector<std::function<void(Run&)>>& functions) {
+    if (functions.empty()) return {};
+    return [this, &functions] { call(functions); };
+  }
+
+  void tell_of_saves() {
+    if (hooks().checkpoint_saved.empty() || !checkpoints.is_open()) return;
+    if (const auto saved = checkpoints.take_saved()) call(hooks().checkpoint_saved, *saved);
   }
 
   void find_idle_parameters() {
@@ -370,20 +432,27 @@ struct TrainerCore::Impl {
     return due;
   }
 
+  EvaluationResults evaluate(const Evaluation& evaluation, EvaluationRequest request, Weights which) {
+    const auto weights = use_weights(which);
+    call(hooks().evaluation_begin, which);
+    if (!hooks().evaluation_batch_end.empty()) {
+      request.after_batch = [this](const std::string& set, const StepOutput& output) {
+        for (const auto& function : hooks().evaluation_batch_end) function(view, set, output);
+      };
+    }
+    EvaluationResults results = evaluation.run(request);
+    call(hooks().evaluation_end, which, results);
+    return results;
+  }
+
   /// Evaluates and logs these sets, on the average if there is one.
   Values run_evaluation(const Names& sets) {
     const EvaluationRequest request{.sets = {sets.begin(), sets.end()},
                                     .limit_batches = config.limit_evaluation_batches,
                                     .objective = modules.objective()};
     Values values;
-    {
-      const auto weights = use_weights(average ? Weights::ema : Weights::raw);
-      append(values, "", parts.evaluation->run(request));
-    }
-    if (config.evaluate_raw) {
-      const auto weights = use_weights(Weights::raw);
-      append(values, raw_prefix, parts.evaluation->run(request));
-    }
+    append(values, "", evaluate(*parts.evaluation, request, average ? Weights::ema : Weights::raw));
+    if (config.evaluate_raw) append(values, raw_prefix, evaluate(*parts.evaluation, request, Weights::raw));
     lap(Activity::evaluate);
     agreement.locally([&] { log("evaluate", values, {}); });
     return values;
@@ -419,9 +488,13 @@ struct TrainerCore::Impl {
   /// `due`: what a checkpoint is due for, if one is.
   void evaluate_and_save(const Names& sets, const std::optional<SaveFor>& due) {
     Verdict verdict;
-    if (!sets.empty()) verdict = evaluate_now(sets);
-    if (verdict.improved) {
-      save({.best = true}, SaveFor::request);
+    RunRequests requests;
+    if (!sets.empty()) {
+      verdict = evaluate_now(sets);
+      requests = settle_requests();
+    }
+    if (verdict.improved || requests.save) {
+      save({.best = verdict.improved}, SaveFor::request);
     } else if (due) {
       save({}, *due);
     }
@@ -431,8 +504,8 @@ struct TrainerCore::Impl {
   void evaluate_test() {
     if (!parts.test) return;
     const auto& test = *parts.test;
-    const auto weights = use_weights(!best.empty() ? Weights::best : average ? Weights::ema : Weights::raw);
-    test_results = test.run({.sets = test.sets, .objective = modules.objective()});
+    test_results = evaluate(test, {.sets = test.sets, .objective = modules.objective()},
+                            !best.empty() ? Weights::best : average ? Weights::ema : Weights::raw);
     Values values;
     append(values, "", *test_results);
     agreement.locally([&] { log("test", std::move(values), {}); });
@@ -526,6 +599,7 @@ struct TrainerCore::Impl {
     for (auto& reason : agreement.exchange(asked.value_or(""))) {
       if (stop_reason || reason.empty()) continue;
       stop_reason = std::move(reason);
+      call(hooks().stop, *stop_reason);
     }
   }
 
@@ -562,6 +636,7 @@ struct TrainerCore::Impl {
             {"config", std::move(config)},
             {"tensors", shared.describe_tensors()},
             {"saves", saves()},
+            {"hooks", parts.hooks.layout()},
             {"resumes", resumes}};
   }
 
@@ -603,6 +678,7 @@ struct TrainerCore::Impl {
   NamedTensors random_before_window;  // where a failed window could be saved
   std::optional<TorchSchedule> torch_schedule;  // set: progress.rates has no schedule
   Progress progress;
+  Run view;  // what hooks see
   HostCopy best;  // empty: nothing was judged yet, or not in this process
   /// The weights that the run goes on from while the model holds the best ones.
   std::optional<HostCopy> last;
@@ -713,13 +789,7 @@ torch::nn::Module* TrainerCore::objective() const { return impl_->modules.object
 const std::optional<EvaluationResults>& TrainerCore::test_results() const { return impl_->test_results; }
 
 void TrainerCore::register_state(RegisteredState object) {
-  auto& registered = impl_->registered;
-  const bool taken = std::any_of(registered.begin(), registered.end(),
-                                 [&](const auto& other) { return other.name == object.name; });
-  if (taken || object.name.empty() || object.name.find('/') != std::string::npos) {
-    throw message::invalid_settings({message::problem_registered_name(object.name, taken)});
-  }
-  registered.push_back(std::move(object));
+  impl_->register_state(object);
 }
 
 void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) {
@@ -793,6 +863,9 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
     run.log(run.state().batches > 0 || run.resumed ? "resume" : "start", {}, {});
   });
   run.meter.start(run.state().step, run.state().samples);
+  (void)run.view.take_requests();  // left by a call before
+  run.call(run.hooks().run_begin);
+  const RunRequests requests = run.settle_requests();
   if (run.only_evaluates()) return;
   agreement.locally([&] {
     if (run.reason() == EndReason::none && run.checkpoints.is_open()) run.checkpoints.remove_final();
@@ -802,14 +875,21 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
   std::erase_if(due, [all = run.all_sets(), &run](const auto& set) {
     return !all.contains(set) || run.progress.evaluated.contains(set);
   });
-  if (!due.empty() && !run.stop_reason) run.evaluate_and_save(due, {});
+  if (requests.evaluate) due = run.all_sets();
+  if (run.stop_reason) return;
+  if (!due.empty() || requests.save) {
+    run.evaluate_and_save(due, requests.save ? std::optional(SaveFor::request) : std::nullopt);
+  }
 }
 
 void TrainerCore::lap(Activity activity) { impl_->lap(activity); }
 
 void TrainerCore::add(const StepOutput& output, bool last) {
-  impl_->shared.add(*impl_->window, output, last);
-  impl_->lap(Activity::step);
+  auto& run = *impl_;
+  run.call(run.hooks().after_loss, output);
+  // Sums under way could not be looked at.
+  run.shared.add(*run.window, output, last && run.hooks().before_sync.empty());
+  run.lap(Activity::step);
 }
 
 bool TrainerCore::finished() const { return impl_->reason() != EndReason::none; }
@@ -842,7 +922,10 @@ AccumulationWindow& TrainerCore::open_window() {
     agreement.locally([&] {
       if (const auto failure = run.checkpoints.take_failure()) run.save_failed(failure);
     });
+    run.tell_of_saves();
   }
+  if (run.state().next_batch == 0) run.call(run.hooks().epoch_begin);
+  run.call(run.hooks().window_begin);
   run.shared.open_window(window);
   return window;
 }
@@ -852,6 +935,7 @@ bool TrainerCore::close_window(bool more_data) {
   auto& agreement = run.agreement;
   auto& progress = run.progress;
   auto& state = run.state();
+  run.call(run.hooks().before_sync);
   const auto asked = run.asked_to_stop();
   const bool save_asked = run.save_now && run.save_now->take();
   const bool save_timed = run.is_main() && run.saves() && run.save_timer.due();
@@ -867,7 +951,9 @@ bool TrainerCore::close_window(bool more_data) {
     outcome = optimizer_update(*run.window, agreed.samples, run.optimizer, run.average ? &*run.average : nullptr,
                                {.max_norm = run.config.max_grad_norm,
                                 .max_value = run.config.max_grad_value,
-                                .keep_gradients = run.config.log_histograms_every.has_value()},
+                                .keep_gradients = run.config.log_histograms_every.has_value(),
+                                .before_clip = run.caller(run.hooks().before_clip),
+                                .before_update = run.caller(run.hooks().before_update)},
                                progress.loss_scaler ? &*progress.loss_scaler : nullptr);
   } catch (const NonFiniteError&) {
     // The gradients are the same on all ranks.
@@ -915,12 +1001,15 @@ bool TrainerCore::close_window(bool more_data) {
   };
   if (due(run.config.check_ranks_every)) run.shared.compare_weights(state.step);
   if (due(run.config.log_histograms_every)) agreement.locally([&] { run.log_histograms(); });
-  Names sets = run.due_sets(updated, epoch_ended);
+  run.call(run.hooks().after_update, outcome);
+  if (epoch_ended) run.call(run.hooks().epoch_end);
+  const RunRequests requests = run.settle_requests();
+  Names sets = requests.evaluate ? run.all_sets() : run.due_sets(updated, epoch_ended);
   switch (run.reason()) {
     case EndReason::none: {
       std::optional<SaveFor> save;
       if (agreed.saves > 0 || due(run.config.checkpoint_every)) save = SaveFor::interval;
-      if (agreed.saves > (save_timed && !save_asked ? 1 : 0)) save = SaveFor::request;
+      if (requests.save || agreed.saves > (save_timed && !save_asked ? 1 : 0)) save = SaveFor::request;
       run.evaluate_and_save(sets, save);
       break;
     }
@@ -956,6 +1045,8 @@ TrainState TrainerCore::finish() {
     copy_by_name(run.best.tensors(), run.whole_state());
   }
   run.state().stop_reason = run.stop_reason;
+  run.tell_of_saves();
+  run.call(run.hooks().run_end);
   run.agreement.locally([&] {
     run.log(stopped ? "stop" : "end", {}, stopped ? *run.stop_reason : to_string(run.state().end));
     if (run.unsaved) std::rethrow_exception(std::exchange(run.unsaved, nullptr));
@@ -979,6 +1070,7 @@ void TrainerCore::fail() noexcept {
   run.checkpoints.wait();
   if (const auto failure = run.checkpoints.take_failure()) run.earlier_save_failed(failure, SaveFor::failure);
   run.checkpoints.close();
+  run.tell_of_error();
   if (!run.parts.logger) return;
   std::string text = "an exception that is no std::exception";
   try {

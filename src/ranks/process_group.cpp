@@ -50,6 +50,8 @@ const char* name_of(Phase phase) {
       return "start";
     case Phase::window:
       return "window";
+    case Phase::requests:
+      return "requests of hooks";
     case Phase::evaluation:
       return "evaluation";
     case Phase::checkpoint:

@@ -106,6 +106,7 @@ struct OneWeightSettings {
   Batches rare_set = {};  ///< evaluated as `rare`, every two epochs; empty: there is none
   Batches test_set = {};  ///< tested as `test` at the end, with evaluation_step; empty: there is no test
   LaunchOptions launch = {};
+  Hooks hooks = {};
 };
 
 /// A Trainer of a OneWeight with SGD, in double, with all it refers to.
@@ -134,7 +135,8 @@ class OneWeightRun {
                 {.evaluator = evaluation_set_.empty() ? nullptr : &evaluator_,
                  .test = test_set_.empty() ? nullptr : &test_,
                  .ema_decay = settings.ema_decay,
-                 .logger = settings.logger}) {}
+                 .logger = settings.logger,
+                 .hooks = settings.hooks}) {}
 
   [[nodiscard]] double w() const { return model.value(); }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,6 +33,8 @@ struct EvaluationRequest {
   std::vector<std::string> sets;
   std::optional<BatchLimit> limit_batches = {};  ///< of each set
   torch::nn::Module* objective = nullptr;        ///< goes into eval mode with the model; null: there is none
+  /// Called after each batch of this rank, with the name of its set. Unset: nobody is.
+  std::function<void(const std::string&, const StepOutput&)> after_batch = {};
 };
 
 namespace detail {
@@ -124,8 +127,10 @@ class Evaluator : public ModelEvaluator<typename detail::StepSignature<Step>::Mo
         for (auto& [name, total] : totals) {
           sets_.at(name).for_each(
               request.limit_batches, shard,
-              [&, &total = total](const Batch& batch) {
-                total.add(detail::call_step(step_, model, batch, accelerator_));
+              [&, &name = name, &total = total](const Batch& batch) {
+                const StepOutput output = detail::call_step(step_, model, batch, accelerator_);
+                total.add(output);
+                if (request.after_batch) request.after_batch(name, output);
               });
         }
       });

@@ -44,6 +44,8 @@ struct TrainerOptions {
   bool own_batches = false;
   /// Outlives the Trainer.
   RunLogger* logger = nullptr;
+  /// Code of your own at fixed points of the run, called in this order.
+  Hooks hooks = {};
 };
 
 /// Trains one model with one optimizer on one source of batches.
@@ -85,6 +87,7 @@ class Trainer {
                .flat_parameters = options.flat_parameters,
                .own_batches = options.own_batches,
                .logger = options.logger,
+               .hooks = std::move(options.hooks),
                .source = source_facts(source, options.own_batches ? 1 : accelerator.world_size()),
                .evaluation = evaluation_with(evaluator_),
                .test = evaluation_with(options.test.get())}) {}

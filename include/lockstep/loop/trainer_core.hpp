@@ -14,6 +14,7 @@
 #include "lockstep/data/batch_source.hpp"
 #include "lockstep/loop/accumulation_window.hpp"
 #include "lockstep/loop/evaluator.hpp"
+#include "lockstep/loop/hooks.hpp"
 #include "lockstep/loop/registered_state.hpp"
 #include "lockstep/loop/train_options.hpp"
 #include "lockstep/optim/weight_average.hpp"
@@ -49,6 +50,7 @@ class TrainerCore {
     bool flat_parameters;
     bool own_batches;  ///< the source yields this rank's own batches
     RunLogger* logger;
+    Hooks hooks;
     SourceFacts source;
     std::optional<Evaluation> evaluation;  ///< during training
     std::optional<Evaluation> test;        ///< after it

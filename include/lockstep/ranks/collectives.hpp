@@ -14,7 +14,7 @@ namespace lockstep {
 
 /// Where in a run the ranks meet. All of them open the same phase, so a rank that fails knows which vote the
 /// others wait in.
-enum class Phase { start, window, evaluation, checkpoint, run_end, main_process_first };
+enum class Phase { start, window, requests, evaluation, checkpoint, run_end, main_process_first };
 
 /// What a rank brings to a phase. Of fixed size, so that it always fits what the others expect.
 struct Vote {
@@ -22,6 +22,7 @@ struct Vote {
   bool failed = false;           ///< it joins to say that it cannot go on
   bool stop = false;             ///< a stop was requested
   bool save = false;             ///< the state is to be saved, as far as it knows
+  bool evaluate = false;         ///< an evaluation of all sets was asked for
   bool more_data = false;        ///< its epoch has another batch
   bool all_touched = true;       ///< every parameter got a gradient
   std::int64_t samples = 0;      ///< the window's denominator

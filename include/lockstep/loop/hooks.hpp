@@ -1,0 +1,213 @@
+// Code of the user's own at fixed points of a run.
+#pragma once
+
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/config/train_state.hpp"
+#include "lockstep/loop/evaluator.hpp"
+#include "lockstep/loop/registered_state.hpp"
+#include "lockstep/loop/update_outcome.hpp"
+#include "lockstep/optim/weight_average.hpp"
+#include "lockstep/ranks/accelerator.hpp"
+#include "lockstep/tensors/step_output.hpp"
+
+namespace lockstep {
+
+/// What hooks of a run ask for, until all ranks have heard of it.
+struct RunRequests {
+  std::optional<std::string> stop = {};  ///< the reason
+  bool evaluate = false;
+  bool save = false;
+};
+
+/// The run under way, as a hook sees it. What a hook asks for happens on all ranks, whichever of them asks, at the next
+/// boundary: after the update under way, before it is evaluated and saved; or, asked for in an evaluation, right after it.
+class Run {
+ public:
+  Run(const TrainState& state, const Accelerator& accelerator) : state_(state), accelerator_(accelerator) {}
+
+  [[nodiscard]] const TrainState& state() const { return state_; }
+  [[nodiscard]] const Accelerator& accelerator() const { return accelerator_; }
+
+  /// As a StopRequest does; the first reason counts.
+  void request_stop(std::string reason) {
+    if (!requests_.stop) requests_.stop = std::move(reason);
+  }
+  /// Evaluates all sets, whatever their intervals.
+  void request_evaluation() { requests_.evaluate = true; }
+  /// Writes a checkpoint, if train() was given a folder.
+  void request_save() { requests_.save = true; }
+
+  /// Internal.
+  RunRequests take_requests() { return std::exchange(requests_, {}); }
+
+ private:
+  const TrainState& state_;
+  const Accelerator& accelerator_;
+  RunRequests requests_;
+};
+
+/// A hook as a list of functions, for who decides at run time which points it has. Unset ones are not called.
+struct HookFunctions {
+  std::function<void(Run&)> run_begin = {};
+  std::function<void(Run&)> epoch_begin = {};
+  std::function<void(Run&)> window_begin = {};
+  std::function<void(Run&, const StepOutput&)> after_loss = {};
+  std::function<void(Run&)> before_sync = {};
+  std::function<void(Run&)> before_clip = {};
+  std::function<void(Run&)> before_update = {};
+  std::function<void(Run&, const UpdateOutcome&)> after_update = {};
+  std::function<void(Run&)> epoch_end = {};
+  std::function<void(Run&, Weights)> evaluation_begin = {};
+  std::function<void(Run&, const std::string&, const StepOutput&)> evaluation_batch_end = {};
+  std::function<void(Run&, Weights, const EvaluationResults&)> evaluation_end = {};
+  std::function<void(Run&, const std::filesystem::path&)> checkpoint_saved = {};
+  std::function<void(Run&, const std::string&)> stop = {};
+  std::function<void(Run&, const std::exception_ptr&)> error = {};
+  std::function<void(Run&)> run_end = {};
+};
+
+namespace detail {
+
+template <class Function>
+using Functions = std::vector<Function>;
+
+/// What to call at each point, in the order of the hooks.
+struct HookPoints {
+  Functions<decltype(HookFunctions::run_begin)> run_begin;
+  Functions<decltype(HookFunctions::epoch_begin)> epoch_begin;
+  Functions<decltype(HookFunctions::window_begin)> window_begin;
+  Functions<decltype(HookFunctions::after_loss)> after_loss;
+  Functions<decltype(HookFunctions::before_sync)> before_sync;
+  Functions<decltype(HookFunctions::before_clip)> before_clip;
+  Functions<decltype(HookFunctions::before_update)> before_update;
+  Functions<decltype(HookFunctions::after_update)> after_update;
+  Functions<decltype(HookFunctions::epoch_end)> epoch_end;
+  Functions<decltype(HookFunctions::evaluation_begin)> evaluation_begin;
+  Functions<decltype(HookFunctions::evaluation_batch_end)> evaluation_batch_end;
+  Functions<decltype(HookFunctions::evaluation_end)> evaluation_end;
+  Functions<decltype(HookFunctions::checkpoint_saved)> checkpoint_saved;
+  Functions<decltype(HookFunctions::stop)> stop;
+  Functions<decltype(HookFunctions::error)> error;
+  Functions<decltype(HookFunctions::run_end)> run_end;
+};
+
+/// Each point by its name: the member of HookPoints, the hook's method, and what the method must look like.
+#define LOCKSTEP_HOOK_POINTS(point)                                                         \
+  point(run_begin, "(Run&)") point(epoch_begin, "(Run&)") point(window_begin, "(Run&)")     \
+  point(after_loss, "(Run&, const StepOutput&)") point(before_sync, "(Run&)")               \
+  point(before_clip, "(Run&)") point(before_update, "(Run&)")                               \
+  point(after_update, "(Run&, const UpdateOutcome&)") point(epoch_end, "(Run&)")            \
+  point(evaluation_begin, "(Run&, Weights)")                                                \
+  point(evaluation_batch_end, "(Run&, const std::string& set, const StepOutput&)")          \
+  point(evaluation_end, "(Run&, Weights, const EvaluationResults&)")                        \
+  point(checkpoint_saved, "(Run&, const std::filesystem::path&)")                           \
+  point(stop, "(Run&, const std::string& reason)")                                          \
+  point(error, "(Run&, const std::exception_ptr&)") point(run_end, "(Run&)")
+
+/// Whether `Hook` has anything called like a point; its own signature does not matter here.
+template <class Hook>
+consteval bool has_any_point() {
+#define LOCKSTEP_HAS(name, signature) || requires { &Hook::name; }
+  return false LOCKSTEP_HOOK_POINTS(LOCKSTEP_HAS);
+#undef LOCKSTEP_HAS
+}
+
+template <class Function, class Caller>
+constexpr bool takes = std::is_constructible_v<Function, Caller>;
+
+/// Adds the methods of a hook to what is called. Empty functions of HookFunctions are left out.
+template <class Hook>
+void add_hook(HookPoints& points, Hook& hook) {
+  static_assert(has_any_point<Hook>(),
+                "lockstep: this hook has no method of a hook point's name: check the spelling in docs/hooks.md");
+#define LOCKSTEP_ADD(name, signature)                                                                        \
+  if constexpr (requires { &Hook::name; }) {                                                                 \
+    auto call = [&hook](auto&&... given) -> decltype(hook.name(std::forward<decltype(given)>(given)...)) {   \
+      return hook.name(std::forward<decltype(given)>(given)...);                                             \
+    };                                                                                                       \
+    using Function = typename decltype(points.name)::value_type;                                             \
+    constexpr bool fits = takes<Function, decltype(call)>;                                                   \
+    static_assert(fits, "lockstep: a hook's " #name " must be a method that can be called as " #name signature); \
+    if constexpr (std::is_same_v<std::remove_const_t<Hook>, HookFunctions>) {                                \
+      if (hook.name) points.name.push_back(hook.name);                                                       \
+    } else if constexpr (fits) {                                                                             \
+      points.name.push_back(call);                                                                           \
+    }                                                                                                        \
+  }
+  LOCKSTEP_HOOK_POINTS(LOCKSTEP_ADD)
+#undef LOCKSTEP_ADD
+}
+
+}  // namespace detail
+
+/// Hooks in the order in which they are called at each point. A hook is any object with some of the methods that
+/// HookFunctions names as members; a point that no hook has costs nothing.
+///
+///     struct Watch {                                                              // valid
+///       void after_update(lockstep::Run& run, const lockstep::UpdateOutcome& outcome) {
+///         if (outcome.gradient_norm > 1e6) run.request_stop("the gradient grows");
+///       }
+///     };
+///     struct Wrong { void after_update(lockstep::Run& run, int norm); };          // invalid: does not compile
+///
+/// One whose state belongs in checkpoints is Stateful and says under which name, `std::string name() const`, as
+/// Trainer::register_state() takes it.
+///
+/// Ownership: of a hook given as a temporary; refers to others, which outlive the Trainer.
+class Hooks {
+ public:
+  Hooks() = default;
+
+  template <class... Hook>
+    requires(sizeof...(Hook) > 0 && !(std::is_same_v<std::remove_cvref_t<Hook>, Hooks> || ...))
+  Hooks(Hook&&... hooks) {
+    (add(std::forward<Hook>(hooks)), ...);
+  }
+
+  [[nodiscard]] const detail::HookPoints& points() const { return points_; }
+  [[nodiscard]] const std::vector<RegisteredState>& states() const { return states_; }
+  /// No hook has a point.
+  [[nodiscard]] bool empty() const;
+  /// How many functions each point has, for comparisons between ranks.
+  [[nodiscard]] std::string layout() const;
+
+ private:
+  template <class Hook>
+  void add(Hook&& hook) {
+    using Object = std::remove_reference_t<Hook>;
+    if constexpr (std::is_lvalue_reference_v<Hook>) {
+      add_object(hook);
+    } else {
+      auto owned = std::make_shared<Object>(std::move(hook));
+      add_object(*owned);
+      owned_.push_back(std::move(owned));
+    }
+  }
+
+  template <class Object>
+  void add_object(Object& hook) {
+    detail::add_hook(points_, hook);
+    if constexpr (Stateful<Object>) {
+      static_assert(requires { { hook.name() } -> std::convertible_to<std::string>; },
+                    "lockstep: a hook with state() and load_state() needs std::string name() const, under which it is saved");
+      states_.push_back({.name = hook.name(),
+                         .state = [&hook] { return std::as_const(hook).state(); },
+                         .load = [&hook](const NamedTensors& state) { hook.load_state(state); }});
+    }
+  }
+
+  detail::HookPoints points_;
+  std::vector<RegisteredState> states_;
+  std::vector<std::shared_ptr<void>> owned_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,11 @@
+#include "base/hook_messages.hpp"
+
+#include <fmt/format.h>
+
+namespace lockstep::message {
+
+std::string warning_hook_failed(const std::string& cause) {
+  return fmt::format("a hook that was told of the error that ends the run has failed itself: {}", cause);
+}
+
+}  // namespace lockstep::message
