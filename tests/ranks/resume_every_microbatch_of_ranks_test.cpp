@@ -65,7 +65,8 @@ void kill_and_resume(std::int64_t stride) {
     CATCH_CAPTURE(at);
     const auto checkpoints = folder.path() / std::to_string(at);
     const auto killed = train(checkpoints, at);
-    CATCH_CHECK((WIFSIGNALED(killed[0].status) && WIFSIGNALED(killed[1].status)));
+    // The other one may notice its loss, and end with an error, before it gets to its own kill.
+    CATCH_CHECK((WIFSIGNALED(killed[0].status) || WIFSIGNALED(killed[1].status)));
     auto resumed = train(checkpoints, never).texts();
     for (auto& text : resumed)
       text = text.substr(0, text.find(" of a whole run"));  // the first ones had no checkpoint
