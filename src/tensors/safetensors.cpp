@@ -356,7 +356,8 @@ void encode(const SafetensorsFile& file, Write write) {
   head += header;
   write(head.data(), head.size());
   for (const auto& [name, tensor] : file.tensors) {
-    const at::Tensor values = tensor.detach().cpu().resolve_neg().contiguous();
+    const bool plain = tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_neg();
+    const at::Tensor values = plain ? tensor : tensor.detach().cpu().resolve_neg().contiguous();
     write(values.const_data_ptr(), values.nbytes());
   }
 }
