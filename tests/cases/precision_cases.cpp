@@ -14,6 +14,7 @@ struct Pair : torch::nn::Module {
   at::Tensor spare = register_parameter("spare", torch::ones({}));
 };
 
+using Series = std::vector<std::pair<std::int64_t, double>>;
 using PairStep = std::function<StepOutput(Pair&, const at::Tensor&)>;
 
 struct PairRun {
@@ -45,7 +46,7 @@ const PairStep thirty = [](Pair& model, const at::Tensor&) { return times(model.
 CATCH_TEST_CASE("the norm is clipped once the scale is divided out", "[T-53]") {
   RecordedLog log;
   PairRun run(Precision::fp16_mixed, 1, thirty, 1, {.initial_scale = 1024}, log.logger());
-  (void)run.trainer.train({.epochs = 1, .max_grad_norm = 3.0, .log_every = 1});
+  (void)run.trainer.train({.epochs = 1, .log_every = 1, .max_grad_norm = 3.0});
   CATCH_CHECK(run.model.used.item<double>() == Approx(-3).epsilon(1e-6));
   CATCH_REQUIRE(log.series("grad_norm").size() == 1);
   CATCH_CHECK(log.series("grad_norm")[0].second == 30);
@@ -54,7 +55,7 @@ CATCH_TEST_CASE("the norm is clipped once the scale is divided out", "[T-53]") {
 CATCH_TEST_CASE("the scale is divided out once an update, over the end of an epoch too", "[T-55]") {
   RecordedLog log;
   PairRun run(Precision::fp16_mixed, 3, thirty, 2, {.initial_scale = 1024}, log.logger());
-  const auto state = run.trainer.train({.epochs = 2, .max_grad_norm = 3.0, .log_every = 1});
+  const auto state = run.trainer.train({.epochs = 2, .log_every = 1, .max_grad_norm = 3.0});
   CATCH_CHECK(state.step == 4);
   CATCH_CHECK(run.model.used.item<double>() == Approx(-12).epsilon(1e-6));
   CATCH_CHECK(log.series("grad_norm") == Series{{1, 30}, {2, 30}, {3, 30}, {4, 30}});

@@ -1,4 +1,7 @@
 // Failures of other training loops with schedules that follow a metric, over an interruption.
+#include <nlohmann/json.hpp>
+
+#include "support/file_text.hpp"
 #include "support/fixtures.hpp"
 
 using namespace lockstep;
