@@ -40,8 +40,8 @@ StepOutput sum_of_weight(Product& model, const at::Tensor& batch) {
   return {.loss = model.forward(batch).mean(), .num_samples = batch.size(0)};
 }
 
-struct Run {
-  Run(AcceleratorOptions options, ProductStep step, RunLogger* logger = nullptr, std::int64_t count = 8)
+struct TrainedRun {
+  TrainedRun(AcceleratorOptions options, ProductStep step, RunLogger* logger = nullptr, std::int64_t count = 8)
       : accelerator(options),
         optimizer(model.parameters(), torch::optim::SGDOptions(1)),
         batches(static_cast<std::size_t>(count), torch::ones({1, 2})),
@@ -77,7 +77,7 @@ CATCH_TEST_CASE("the Step runs under autocast of the precision's type, and nothi
                                                  {Precision::fp16_mixed, torch::kHalf}}));
   std::vector<at::ScalarType> seen;
   bool autocast_in_backward = false;
-  Run run({.precision = precision, .device = at::kCPU},
+  TrainedRun run({.precision = precision, .device = at::kCPU},
           [&](Product& model, const at::Tensor& batch) -> StepOutput {
             auto product = model.forward(batch);
             seen.push_back(product.scalar_type());
@@ -99,14 +99,14 @@ CATCH_TEST_CASE("the Step runs under autocast of the precision's type, and nothi
 
 CATCH_TEST_CASE("every update computes with the weights of the one before it") {
   RecordedLog log;
-  Run run({.precision = Precision::bf16_mixed, .device = at::kCPU}, sum_of_weight, log.logger());
+  TrainedRun run({.precision = Precision::bf16_mixed, .device = at::kCPU}, sum_of_weight, log.logger());
   run.trainer.train({.epochs = 1, .max_steps = 4, .log_every = 1});
   CATCH_CHECK(log.series("train/loss") == Series{{1, 0}, {2, -2}, {3, -4}, {4, -6}});
   CATCH_CHECK(run.trainer.evaluate().at("validation").at("loss") == -8);
 }
 
 CATCH_TEST_CASE("a Step that fails leaves no autocast behind") {
-  Run run({.precision = Precision::bf16_mixed, .device = at::kCPU},
+  TrainedRun run({.precision = Precision::bf16_mixed, .device = at::kCPU},
           [](Product&, const at::Tensor&) -> StepOutput { throw std::runtime_error("a Step that fails"); });
   CATCH_CHECK_THROWS_WITH(run.trainer.train({.epochs = 1}), "a Step that fails");
   CATCH_CHECK_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
@@ -116,7 +116,7 @@ CATCH_TEST_CASE("a Step that fails leaves no autocast behind") {
 // is not.
 CATCH_TEST_CASE("an overflow skips its window, says so, and the scale follows") {
   RecordedLog log;
-  Run run(fp16({.growth_interval = 2}), sum_of_weight, log.logger());
+  TrainedRun run(fp16({.growth_interval = 2}), sum_of_weight, log.logger());
   const auto state = run.trainer.train({.epochs = 1, .log_every = 1});
   // skip, two updates, growth, and that again; the last two of eight are updates
   CATCH_CHECK(state.step == 5);
@@ -138,7 +138,7 @@ CATCH_TEST_CASE("an overflow skips its window, says so, and the scale follows") 
 
 CATCH_TEST_CASE("no other precision logs a loss scale") {
   RecordedLog log;
-  Run run({.precision = Precision::bf16_mixed, .device = at::kCPU}, sum_of_weight, log.logger());
+  TrainedRun run({.precision = Precision::bf16_mixed, .device = at::kCPU}, sum_of_weight, log.logger());
   run.trainer.train({.epochs = 1, .log_every = 1});
   CATCH_CHECK(log.series("loss_scale").empty());
 }
@@ -146,7 +146,7 @@ CATCH_TEST_CASE("no other precision logs a loss scale") {
 CATCH_TEST_CASE("the losses of a skipped window are in the next training line, since its samples count") {
   RecordedLog log;
   std::int64_t batch_number = 0;
-  Run run(
+  TrainedRun run(
       fp16(),
       [&](Product& model, const at::Tensor& batch) -> StepOutput {
         return {.loss = model.forward(batch).mean() + static_cast<double>(batch_number++), .num_samples = 1};
@@ -158,7 +158,7 @@ CATCH_TEST_CASE("the losses of a skipped window are in the next training line, s
 
 CATCH_TEST_CASE(
     "endless overflow ends the run when the scale cannot come down, as before the window that failed") {
-  Run run(fp16({.initial_scale = 4 * smallest_loss_scale}), infinite_derivative);
+  TrainedRun run(fp16({.initial_scale = 4 * smallest_loss_scale}), infinite_derivative);
   CATCH_CHECK_THROWS_AS(run.trainer.train({.epochs = 1}), NonFiniteError);
   CATCH_CHECK(run.trainer.state().batches == 2);
   CATCH_CHECK(run.trainer.state().step == 0);
@@ -170,7 +170,7 @@ CATCH_TEST_CASE(
 }
 
 CATCH_TEST_CASE("a loss that is not finite before it is scaled is an error in fp16 too") {
-  Run run(fp16(), [](Product& model, const at::Tensor& batch) -> StepOutput {
+  TrainedRun run(fp16(), [](Product& model, const at::Tensor& batch) -> StepOutput {
     return {.loss = model.forward(batch).mean() * std::numeric_limits<double>::infinity(), .num_samples = 1};
   });
   CATCH_CHECK_THROWS_WITH(run.trainer.train({.epochs = 1}), Contains("[non-finite-loss]"));
@@ -181,13 +181,13 @@ CATCH_TEST_CASE(
   const TemporaryDirectory directory;
   const TrainOptions options{.checkpoint_dir = directory.path()};
   const LossScalerOptions scaler{.growth_interval = 3};
-  Run first(fp16(scaler), sum_of_weight);
+  TrainedRun first(fp16(scaler), sum_of_weight);
   first.trainer.train({.epochs = 1, .max_steps = 2}, options);
   const auto manifest = nlohmann::json::parse(read_text(directory.path() / "last" / "manifest.json"));
   CATCH_CHECK(manifest.at("loss_scaler") == nlohmann::json{{"scale", 32768}, {"growth_tracker", 2}});
 
   RecordedLog log;
-  Run second(fp16(scaler), sum_of_weight, log.logger());
+  TrainedRun second(fp16(scaler), sum_of_weight, log.logger());
   second.trainer.train({.epochs = 1, .max_steps = 4, .log_every = 1},
                        {.checkpoint_dir = directory.path(), .resume_from = latest});
   CATCH_CHECK(log.series("loss_scale") == Series{{3, 32768}, {3, 65536}, {4, 32768}});
@@ -196,12 +196,12 @@ CATCH_TEST_CASE(
 CATCH_TEST_CASE(
     "a checkpoint of another precision, or of another course of the loss scale, is refused by name") {
   const TemporaryDirectory directory;
-  Run first(fp16(), sum_of_weight);
+  TrainedRun first(fp16(), sum_of_weight);
   first.trainer.train({.epochs = 1, .max_steps = 1}, {.checkpoint_dir = directory.path()});
   const TrainOptions options{.checkpoint_dir = directory.path(), .resume_from = latest};
-  Run bf16({.precision = Precision::bf16_mixed, .device = at::kCPU}, sum_of_weight);
+  TrainedRun bf16({.precision = Precision::bf16_mixed, .device = at::kCPU}, sum_of_weight);
   CATCH_CHECK_THROWS_WITH(bf16.trainer.train({.epochs = 1}, options),
                           Contains("precision was \"fp16-mixed\" and is \"bf16-mixed\" now"));
-  Run faster(fp16({.growth_interval = 10}), sum_of_weight);
+  TrainedRun faster(fp16({.growth_interval = 10}), sum_of_weight);
   CATCH_CHECK_THROWS_WITH(faster.trainer.train({.epochs = 1}, options), Contains("loss_scaler was {"));
 }
