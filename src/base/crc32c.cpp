@@ -66,6 +66,20 @@ __attribute__((target("sse4.2"))) std::uint32_t crc32c_sse42(const void* data, s
                                                              std::uint32_t previous) {
   auto bytes = static_cast<const unsigned char*>(data);
   std::uint64_t state = ~previous;
+  // An instruction waits for the one before it, so three streams take hardly longer than one.
+  constexpr std::size_t power = 13;
+  constexpr std::size_t stream = std::size_t{1} << power;
+  for (; size >= 3 * stream; size -= 3 * stream, bytes += 3 * stream) {
+    std::uint64_t second = 0;
+    std::uint64_t third = 0;
+    for (std::size_t i = 0; i < stream; i += 8) {
+      state = _mm_crc32_u64(state, load_word(bytes + i));
+      second = _mm_crc32_u64(second, load_word(bytes + stream + i));
+      third = _mm_crc32_u64(third, load_word(bytes + 2 * stream + i));
+    }
+    const auto joined = product(static_cast<std::uint32_t>(state), powers[power]) ^ static_cast<std::uint32_t>(second);
+    state = product(joined, powers[power]) ^ static_cast<std::uint32_t>(third);
+  }
   for (; size >= 8; size -= 8, bytes += 8) state = _mm_crc32_u64(state, load_word(bytes));
   auto narrow = static_cast<std::uint32_t>(state);
   for (; size > 0; --size, ++bytes) narrow = _mm_crc32_u8(narrow, *bytes);

@@ -66,11 +66,21 @@ const Dtype& storable_dtype(const std::string& name, const at::Tensor& tensor) {
 }
 
 std::string quoted(const std::string& text) {
+  // What nearly all names are, at a fraction of the time.
+  const bool plain = std::all_of(text.begin(), text.end(),
+                                 [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+  if (plain) return '"' + text + '"';
   try {
     return nlohmann::json(text).dump();
   } catch (const nlohmann::json::exception&) {
     throw message::cannot_store_tensor(text, "its name is not valid UTF-8; rename it");
   }
+}
+
+void append_shape(std::string& header, at::IntArrayRef sizes) {
+  header += '[';
+  for (std::size_t i = 0; i < sizes.size(); ++i) header += (i > 0 ? "," : "") + std::to_string(sizes[i]);
+  header += ']';
 }
 
 std::string make_header(const SafetensorsFile& file) {
@@ -91,9 +101,9 @@ std::string make_header(const SafetensorsFile& file) {
     const Dtype& dtype = storable_dtype(name, tensor);
     const std::uint64_t end = offset + static_cast<std::uint64_t>(tensor.numel()) * dtype.size;
     if (header.size() > 1) header += ',';
-    header += quoted(name) + ":{\"dtype\":\"" + std::string(dtype.name) +
-              "\",\"shape\":" + nlohmann::json(tensor.sizes().vec()).dump() + ",\"data_offsets\":[" +
-              std::to_string(offset) + ',' + std::to_string(end) + "]}";
+    header.append(quoted(name)).append(R"(:{"dtype":")").append(dtype.name).append(R"(","shape":)");
+    append_shape(header, tensor.sizes());
+    header.append(R"(,"data_offsets":[)").append(std::to_string(offset)).append(",").append(std::to_string(end)).append("]}");
     if (header.size() > max_header_length) {
       throw message::cannot_store_tensor(name,
                                          "the header would pass 100 MB; store fewer tensors in one file");

@@ -49,6 +49,16 @@ CATCH_TEST_CASE("CRC-32C of a text taken in two parts is that of the whole, wher
   }
 }
 
+CATCH_TEST_CASE("CRC-32C by the processor's instruction is that from tables, of long texts too") {
+  std::string text;
+  for (std::size_t i = 0; i < 100'000; ++i) text += static_cast<char>(i * i >> 3);
+  for (const std::size_t size : {8191, 24'575, 24'576, 24'577, 49'152, 73'731, 100'000}) {
+    CATCH_INFO(size << " bytes");
+    CATCH_CHECK(crc32c(text.data(), size, 12345) == crc32c_portable(text.data(), size, 12345));
+    CATCH_CHECK(crc32c(text.data() + 3, size - 3) == crc32c_portable(text.data() + 3, size - 3));
+  }
+}
+
 CATCH_TEST_CASE("The checksum of a text's end alone follows from those of its beginning and of the whole") {
   std::string text;
   for (std::size_t i = 0; i < 70'000; ++i) text += static_cast<char>(i * i >> 3);
