@@ -1,9 +1,9 @@
 #include "lockstep/config/save_request.hpp"
 
-#include <cassert>
 #include <csignal>
 
 #include "base/saving_messages.hpp"
+#include "config/signal_handler.hpp"
 
 namespace lockstep {
 namespace {
@@ -33,13 +33,7 @@ SaveRequest::SignalScope SaveRequest::catch_signal() {
 SaveRequest::SignalScope::SignalScope(SaveRequest& owner) : owner_(owner) {
   signalled = false;
   owner_.catching_ = true;
-  struct sigaction action = {};
-  action.sa_handler = note_save_signal;
-  // Reads and writes under way go on.
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  [[maybe_unused]] const int failed = sigaction(SIGUSR2, &action, &former_action);
-  assert(!failed);
+  former_action = set_signal_handler(SIGUSR2, note_save_signal);
 }
 
 SaveRequest::SignalScope::~SignalScope() {

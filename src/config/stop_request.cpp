@@ -1,10 +1,10 @@
 #include "lockstep/config/stop_request.hpp"
 
 #include <array>
-#include <cassert>
 #include <csignal>
 #include <utility>
 
+#include "config/signal_handler.hpp"
 #include "lockstep/base/messages.hpp"
 
 namespace lockstep {
@@ -80,14 +80,8 @@ StopRequest::SignalScope StopRequest::catch_signals() {
 StopRequest::SignalScope::SignalScope(StopRequest& owner) : owner_(owner) {
   forget_signals();
   owner_.catching_ = true;
-  struct sigaction action = {};
-  action.sa_handler = note_signal;
-  // Reads and writes under way go on: a stop asked for must not fail a save.
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
   for (std::size_t i = 0; i < caught_signals.size(); ++i) {
-    [[maybe_unused]] const int failed = sigaction(caught_signals[i].number, &action, &former_actions[i]);
-    assert(!failed);
+    former_actions[i] = set_signal_handler(caught_signals[i].number, note_signal);
   }
 }
 

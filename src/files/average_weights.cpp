@@ -1,5 +1,7 @@
 #include "lockstep/files/average_weights.hpp"
 
+#include <c10/util/StringUtil.h>
+
 #include <cassert>
 #include <cstddef>
 #include <map>
@@ -12,11 +14,7 @@ namespace lockstep {
 namespace {
 
 /// "Float [2, 3]"
-std::string kind_of(const at::Tensor& tensor) {
-  std::string text = std::string(c10::toString(tensor.scalar_type())) + " [";
-  for (const auto size : tensor.sizes()) text += (text.back() == '[' ? "" : ", ") + std::to_string(size);
-  return text + "]";
-}
+std::string kind_of(const at::Tensor& tensor) { return c10::str(tensor.scalar_type(), ' ', tensor.sizes()); }
 
 /// Throws unless both hold tensors of the same names, shapes and types. Returns `other` in the order of `first`.
 NamedTensors in_order_of(const NamedTensors& first, const std::string& first_path, const NamedTensors& other,

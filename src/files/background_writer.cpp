@@ -84,12 +84,10 @@ void BackgroundWriter::work() {
     } catch (...) {
       failure = std::current_exception();
     }
-    lock.lock();
-    if (failure) failure_ = failure;
-    lock.unlock();
-    // What is freed here is freed before anybody is told that all is done, and not under the lock.
+    // Before anybody is told that all is done, and not under the lock.
     job.reset();
     lock.lock();
+    if (failure) failure_ = std::move(failure);
     job_.reset();
     changed_.notify_all();
   }

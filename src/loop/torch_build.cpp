@@ -34,6 +34,9 @@ std::vector<std::string> torch_build(const std::string& configuration) {
   return build;
 }
 
-std::vector<std::string> torch_build() { return torch_build(at::show_config()); }
+const std::vector<std::string>& torch_build() {
+  static const std::vector<std::string> build = torch_build(at::show_config());
+  return build;
+}
 
 }  // namespace lockstep

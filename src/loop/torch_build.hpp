@@ -11,7 +11,7 @@ namespace lockstep {
 /// built, and the processor's capability, which is of the machine.
 std::vector<std::string> torch_build(const std::string& configuration);
 
-/// Of this process.
-std::vector<std::string> torch_build();
+/// Of this process; read once, since every checkpoint asks.
+const std::vector<std::string>& torch_build();
 
 }  // namespace lockstep
