@@ -1,21 +1,22 @@
 #include "lockstep/loop/hooks.hpp"
 
+#include <algorithm>
+#include <array>
+
 namespace lockstep {
 namespace {
 
-std::vector<std::size_t> counts(const detail::HookPoints& points) {
+auto counts(const detail::HookPoints& points) {
 #define LOCKSTEP_COUNT(name, signature) points.name.size(),
-  return {LOCKSTEP_HOOK_POINTS(LOCKSTEP_COUNT)};
+  return std::array{LOCKSTEP_HOOK_POINTS(LOCKSTEP_COUNT)};
 #undef LOCKSTEP_COUNT
 }
 
 }  // namespace
 
 bool Hooks::empty() const {
-  for (const auto count : counts(points_)) {
-    if (count > 0) return false;
-  }
-  return true;
+  const auto all = counts(points_);
+  return std::all_of(all.begin(), all.end(), [](std::size_t count) { return count == 0; });
 }
 
 std::string Hooks::layout() const {

@@ -77,30 +77,7 @@ struct HookFunctions {
 
 namespace detail {
 
-template <class Function>
-using Functions = std::vector<Function>;
-
-/// What to call at each point, in the order of the hooks.
-struct HookPoints {
-  Functions<decltype(HookFunctions::run_begin)> run_begin;
-  Functions<decltype(HookFunctions::epoch_begin)> epoch_begin;
-  Functions<decltype(HookFunctions::window_begin)> window_begin;
-  Functions<decltype(HookFunctions::after_loss)> after_loss;
-  Functions<decltype(HookFunctions::before_sync)> before_sync;
-  Functions<decltype(HookFunctions::before_clip)> before_clip;
-  Functions<decltype(HookFunctions::before_update)> before_update;
-  Functions<decltype(HookFunctions::after_update)> after_update;
-  Functions<decltype(HookFunctions::epoch_end)> epoch_end;
-  Functions<decltype(HookFunctions::evaluation_begin)> evaluation_begin;
-  Functions<decltype(HookFunctions::evaluation_batch_end)> evaluation_batch_end;
-  Functions<decltype(HookFunctions::evaluation_end)> evaluation_end;
-  Functions<decltype(HookFunctions::checkpoint_saved)> checkpoint_saved;
-  Functions<decltype(HookFunctions::stop)> stop;
-  Functions<decltype(HookFunctions::error)> error;
-  Functions<decltype(HookFunctions::run_end)> run_end;
-};
-
-/// Each point by its name: the member of HookPoints, the hook's method, and what the method must look like.
+/// Each point by its name, which a hook's method has, and what the method must look like.
 #define LOCKSTEP_HOOK_POINTS(point)                                                         \
   point(run_begin, "(Run&)") point(epoch_begin, "(Run&)") point(window_begin, "(Run&)")     \
   point(after_loss, "(Run&, const StepOutput&)") point(before_sync, "(Run&)")               \
@@ -113,6 +90,13 @@ struct HookPoints {
   point(stop, "(Run&, const std::string& reason)")                                          \
   point(error, "(Run&, const std::exception_ptr&)") point(run_end, "(Run&)")
 
+/// What to call at each point, in the order of the hooks.
+struct HookPoints {
+#define LOCKSTEP_POINT(name, signature) std::vector<decltype(HookFunctions::name)> name;
+  LOCKSTEP_HOOK_POINTS(LOCKSTEP_POINT)
+#undef LOCKSTEP_POINT
+};
+
 /// Whether `Hook` has anything called like a point; its own signature does not matter here.
 template <class Hook>
 consteval bool has_any_point() {
@@ -120,9 +104,6 @@ consteval bool has_any_point() {
   return false LOCKSTEP_HOOK_POINTS(LOCKSTEP_HAS);
 #undef LOCKSTEP_HAS
 }
-
-template <class Function, class Caller>
-constexpr bool takes = std::is_constructible_v<Function, Caller>;
 
 /// Adds the methods of a hook to what is called. Empty functions of HookFunctions are left out.
 template <class Hook>
@@ -134,8 +115,7 @@ void add_hook(HookPoints& points, Hook& hook) {
     auto call = [&hook](auto&&... given) -> decltype(hook.name(std::forward<decltype(given)>(given)...)) {   \
       return hook.name(std::forward<decltype(given)>(given)...);                                             \
     };                                                                                                       \
-    using Function = typename decltype(points.name)::value_type;                                             \
-    constexpr bool fits = takes<Function, decltype(call)>;                                                   \
+    constexpr bool fits = std::is_constructible_v<decltype(HookFunctions::name), decltype(call)>;            \
     static_assert(fits, "lockstep: a hook's " #name " must be a method that can be called as " #name signature); \
     if constexpr (std::is_same_v<std::remove_const_t<Hook>, HookFunctions>) {                                \
       if (hook.name) points.name.push_back(hook.name);                                                       \
@@ -199,9 +179,7 @@ class Hooks {
     if constexpr (Stateful<Object>) {
       static_assert(requires { { hook.name() } -> std::convertible_to<std::string>; },
                     "lockstep: a hook with state() and load_state() needs std::string name() const, under which it is saved");
-      states_.push_back({.name = hook.name(),
-                         .state = [&hook] { return std::as_const(hook).state(); },
-                         .load = [&hook](const NamedTensors& state) { hook.load_state(state); }});
+      states_.push_back(registered_state(hook.name(), hook));
     }
   }
 

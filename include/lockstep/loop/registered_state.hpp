@@ -4,6 +4,7 @@
 #include <concepts>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "lockstep/tensors/named_tensors.hpp"
 
@@ -30,5 +31,13 @@ struct RegisteredState {
   std::function<NamedTensors()> state;
   std::function<void(const NamedTensors&)> load;
 };
+
+/// Refers to the object. Internal, as above.
+template <Stateful Object>
+RegisteredState registered_state(std::string name, Object& object) {
+  return {.name = std::move(name),
+          .state = [&object] { return std::as_const(object).state(); },
+          .load = [&object](const NamedTensors& state) { object.load_state(state); }};
+}
 
 }  // namespace lockstep

@@ -127,9 +127,7 @@ class Trainer {
   /// is its own and holds no slash. Errors: ConfigError `invalid-settings`.
   template <Stateful Object>
   void register_state(std::string name, Object& object) {
-    core_.register_state({.name = std::move(name),
-                          .state = [&object] { return std::as_const(object).state(); },
-                          .load = [&object](const NamedTensors& state) { object.load_state(state); }});
+    core_.register_state(registered_state(std::move(name), object));
   }
 
   [[nodiscard]] const TrainState& state() const { return core_.state(); }
