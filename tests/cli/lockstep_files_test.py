@@ -21,19 +21,13 @@ import torch
 
 from checkpoints import write_checkpoint
 
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "support"))
+from cases import check, run_cases
+
 LOCKSTEP = sys.argv[1]
 DEADLINE = 60
 FOLDER = tempfile.TemporaryDirectory()
 COMMANDS = ("inspect", "verify", "diff", "list", "prune", "export", "average")
-
-
-class Failed(Exception):
-    pass
-
-
-def check(condition, what):
-    if not condition:
-        raise Failed(what)
 
 
 def lockstep(*arguments, code=0, **popen):
@@ -385,18 +379,4 @@ def test_a_missing_second_program_is_named():
     check(done.returncode == 2 and f"cannot start {folder.resolve()}/lockstep-files: No such file" in done.stderr, done)
 
 
-def main():
-    failed = []
-    cases = [(name, case) for name, case in globals().items() if name.startswith("test_")]
-    for name, case in cases:
-        try:
-            case()
-            print(f"passed: {name}", flush=True)
-        except (Failed, subprocess.TimeoutExpired) as failure:
-            failed.append(name)
-            print(f"FAILED: {name}: {failure}", flush=True)
-    print(f"{len(cases)} cases, {len(failed)} failed")
-    sys.exit(bool(failed) or len(cases) < 20)
-
-
-main()
+run_cases(globals(), at_least=20)

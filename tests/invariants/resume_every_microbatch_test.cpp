@@ -17,23 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// 4 epochs of 45 microbatches, the last of them short; windows of 3. Evaluations fall inside epochs and,
-/// like the log lines, between checkpoints.
-struct LongRun : Mlp {
-  CaseSettings settings() const {
-    auto settings = Mlp::settings();
-    settings.config.epochs = 4;
-    settings.config.log_every = 5;
-    settings.config.evaluate_every = every_steps(7);
-    settings.config.checkpoint_every = every_steps(4);
-    settings.config.keep_checkpoints = 2;
-    settings.config.monitor = Monitor("validation/loss");
-    settings.schedule = WarmupDecay{.total_steps = 60, .warmup_steps = 10};
-    return settings;
-  }
-  NoisyPoints train_set() const { return {4 * 44 + 2, {6}}; }
-};
-
 /// Layers that two threads share: their operations are large enough to be split.
 struct WideRun : Mlp {
   CaseSettings settings() const {

@@ -18,6 +18,9 @@ import sys
 import tempfile
 import time
 
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "support"))
+from cases import Failed, check, run_cases
+
 LOCKSTEP = sys.argv[1]
 DEADLINE = 30
 FOLDER = tempfile.TemporaryDirectory()
@@ -39,15 +42,6 @@ def wait_for_end():
     while True:
         time.sleep(0.05)  # no longer, since a signal just before it does not shorten it
 """
-
-
-class Failed(Exception):
-    pass
-
-
-def check(condition, what):
-    if not condition:
-        raise Failed(what)
 
 
 class Launch:
@@ -357,18 +351,4 @@ def test_it_starts_without_torch():
     check("libc.so" in libraries and not re.search("torch|c10", libraries), libraries)
 
 
-def main():
-    failed = []
-    cases = [(name, case) for name, case in globals().items() if name.startswith("test_")]
-    for name, case in cases:
-        try:
-            case()
-            print(f"passed: {name}", flush=True)
-        except Failed as failure:
-            failed.append(name)
-            print(f"FAILED: {name}: {failure}", flush=True)
-    print(f"{len(cases)} cases, {len(failed)} failed")
-    sys.exit(bool(failed) or len(cases) < 20)
-
-
-main()
+run_cases(globals(), at_least=20)

@@ -12,19 +12,8 @@ namespace {
 constexpr std::int64_t microbatches = 180;
 constexpr std::int64_t never = 0;
 
-/// 4 epochs of 45 microbatches on each rank, the last of them short; windows of 3. Evaluations fall inside
-/// epochs and between checkpoints.
-struct LongRunOfRanks : Mlp {
-  CaseSettings settings() const {
-    auto settings = Mlp::settings();
-    settings.config.epochs = 4;
-    settings.config.evaluate_every = every_steps(7);
-    settings.config.checkpoint_every = every_steps(4);
-    settings.config.keep_checkpoints = 2;
-    settings.config.monitor = Monitor("validation/loss");
-    settings.schedule = WarmupDecay{.total_steps = 60, .warmup_steps = 10};
-    return settings;
-  }
+/// The microbatches of a LongRun on each of two ranks.
+struct LongRunOfRanks : LongRun {
   NoisyPoints train_set() const { return {4 * 89 + 2, {6}}; }
 };
 
