@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "lockstep/watch/run_logger.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -13,6 +15,24 @@ auto counts(const detail::HookPoints& points) {
 }
 
 }  // namespace
+
+void Run::log(std::vector<std::pair<std::string, double>> values) {
+  if (!logger_ || !accelerator_.is_main_process()) return;
+  logger_->log({.event = "values",
+                .step = state_.step,
+                .epoch = state_.epoch,
+                .samples = state_.samples,
+                .values = std::move(values)});
+}
+
+void Run::info(const std::string& text) {
+  if (!accelerator_.is_main_process()) return;
+  if (logger_) {
+    logger_->info(text);
+  } else {
+    info_on_console(text);
+  }
+}
 
 bool Hooks::empty() const {
   const auto all = counts(points_);

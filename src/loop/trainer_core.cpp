@@ -85,7 +85,7 @@ struct TrainerCore::Impl {
                   parts.flat_parameters ? ParameterLayout::flat : ParameterLayout::separate),
         shared(parts.accelerator, optimizer.arena(), modules),
         agreement(parts.accelerator.agreement()),
-        view(progress.state, parts.accelerator) {
+        view(progress.state, config, parts.accelerator, parts.logger) {
     if ((parts.average_buffers || parts.ema_warmup) && !parts.ema_decay) {
       const auto* setting = parts.average_buffers ? "average_buffers" : "ema_warmup";
       throw message::invalid_settings({message::problem_without_ema(setting)});

@@ -35,7 +35,7 @@ std::string to_line(const LogEvent& event, std::int64_t planned_steps) {
   if (planned_steps > 0) line += fmt::format("/{}", planned_steps);
   line += fmt::format("  epoch {}", event.epoch);
   // The values of the others, or the line's severity, say what they are.
-  if (event.event != "train" && event.event != "evaluate" && event.event != "error")
+  if (event.event != "train" && event.event != "epoch" && event.event != "evaluate" && event.event != "error")
     line += fmt::format("  {}", event.event);
   // Best values are those of the evaluation in the line before.
   if (event.event != "best") {
@@ -82,6 +82,7 @@ void ConsoleSink::progress(std::int64_t step) {
 }
 
 void ConsoleSink::write(const LogEvent& event) {
+  if (event.event == "values") return;  // there may be hundreds
   if (event.event == "best") best_ = event.values;
   if (event.event != "train") {
     const auto level = event.event == "error" ? spdlog::level::err : spdlog::level::info;

@@ -24,6 +24,11 @@ double seconds_since_1970() {
          1000;
 }
 
+spdlog::logger& console_logger() {
+  static const auto logger = make_console_logger();
+  return *logger;
+}
+
 }  // namespace
 
 /// On the main process all of it; on the others the path alone.
@@ -125,9 +130,7 @@ void RunLogger::end() {
   }
 }
 
-void warn_on_console(const std::string& text) {
-  static const auto logger = make_console_logger();
-  logger->warn(spdlog::string_view_t(text));
-}
+void info_on_console(const std::string& text) { console_logger().info(spdlog::string_view_t(text)); }
+void warn_on_console(const std::string& text) { console_logger().warn(spdlog::string_view_t(text)); }
 
 }  // namespace lockstep

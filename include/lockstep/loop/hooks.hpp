@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/config/train_config.hpp"
 #include "lockstep/config/train_state.hpp"
 #include "lockstep/loop/evaluator.hpp"
 #include "lockstep/loop/registered_state.hpp"
@@ -20,6 +21,8 @@
 #include "lockstep/tensors/step_output.hpp"
 
 namespace lockstep {
+
+class RunLogger;
 
 /// What hooks of a run ask for, until all ranks have heard of it.
 struct RunRequests {
@@ -32,10 +35,20 @@ struct RunRequests {
 /// boundary: after the update under way, before it is evaluated and saved; or, asked for in an evaluation, right after it.
 class Run {
  public:
-  Run(const TrainState& state, const Accelerator& accelerator) : state_(state), accelerator_(accelerator) {}
+  /// Refers to all of it; `logger` may be null.
+  Run(const TrainState& state, const TrainConfig& config, const Accelerator& accelerator, RunLogger* logger)
+      : state_(state), config_(config), accelerator_(accelerator), logger_(logger) {}
 
   [[nodiscard]] const TrainState& state() const { return state_; }
+  /// The settings of this train() call as they apply.
+  [[nodiscard]] const TrainConfig& config() const { return config_; }
   [[nodiscard]] const Accelerator& accelerator() const { return accelerator_; }
+
+  /// Records named numbers in the run's log, as an event `values` of the present step and epoch. Only the main process
+  /// writes, and only with a RunLogger.
+  void log(std::vector<std::pair<std::string, double>> values);
+  /// A line for people, on the main process only: on the RunLogger's console, or without one on standard error.
+  void info(const std::string& text);
 
   /// As a StopRequest does; the first reason counts.
   void request_stop(std::string reason) {
@@ -51,7 +64,9 @@ class Run {
 
  private:
   const TrainState& state_;
+  const TrainConfig& config_;
   const Accelerator& accelerator_;
+  RunLogger* logger_;
   RunRequests requests_;
 };
 
@@ -73,6 +88,33 @@ struct HookFunctions {
   std::function<void(Run&, const std::string&)> stop = {};
   std::function<void(Run&, const std::exception_ptr&)> error = {};
   std::function<void(Run&)> run_end = {};
+};
+
+/// A base for hooks of which a misspelt method must not compile: each method is marked `override`, and the compiler
+/// refuses one that is no point. Those that a hook does not override are not called.
+///
+///     struct Watch : lockstep::Hook {                                                             // valid
+///       void after_update(lockstep::Run&, const lockstep::UpdateOutcome&) override;
+///     };
+///     struct Wrong : lockstep::Hook { void after_updaet(lockstep::Run&) override; };  // invalid: does not compile
+struct Hook {
+  virtual ~Hook() = default;
+  virtual void run_begin(Run&) {}
+  virtual void epoch_begin(Run&) {}
+  virtual void window_begin(Run&) {}
+  virtual void after_loss(Run&, const StepOutput&) {}
+  virtual void before_sync(Run&) {}
+  virtual void before_clip(Run&) {}
+  virtual void before_update(Run&) {}
+  virtual void after_update(Run&, const UpdateOutcome&) {}
+  virtual void epoch_end(Run&) {}
+  virtual void evaluation_begin(Run&, Weights) {}
+  virtual void evaluation_batch_end(Run&, const std::string&, const StepOutput&) {}
+  virtual void evaluation_end(Run&, Weights, const EvaluationResults&) {}
+  virtual void checkpoint_saved(Run&, const std::filesystem::path&) {}
+  virtual void stop(Run&, const std::string&) {}
+  virtual void error(Run&, const std::exception_ptr&) {}
+  virtual void run_end(Run&) {}
 };
 
 namespace detail {
@@ -97,34 +139,40 @@ struct HookPoints {
 #undef LOCKSTEP_POINT
 };
 
-/// Whether `Hook` has anything called like a point; its own signature does not matter here.
-template <class Hook>
+/// Whether `Object` itself has anything called like a point; its own signature does not matter here.
+#define LOCKSTEP_HAS(name) \
+  requires { requires !std::is_same_v<decltype(&Object::name), decltype(&::lockstep::Hook::name)>; }
+
+template <class Object>
 consteval bool has_any_point() {
-#define LOCKSTEP_HAS(name, signature) || requires { &Hook::name; }
-  return false LOCKSTEP_HOOK_POINTS(LOCKSTEP_HAS);
-#undef LOCKSTEP_HAS
+#define LOCKSTEP_OR_HAS(name, signature) || LOCKSTEP_HAS(name)
+  return false LOCKSTEP_HOOK_POINTS(LOCKSTEP_OR_HAS);
+#undef LOCKSTEP_OR_HAS
 }
 
 /// Adds the methods of a hook to what is called. Empty functions of HookFunctions are left out.
-template <class Hook>
-void add_hook(HookPoints& points, Hook& hook) {
-  static_assert(has_any_point<Hook>(),
+template <class Object>
+void add_hook(HookPoints& points, Object& hook) {
+  static_assert(has_any_point<Object>(),
                 "lockstep: this hook has no method of a hook point's name: check the spelling in docs/hooks.md");
-#define LOCKSTEP_ADD(name, signature)                                                                        \
-  if constexpr (requires { &Hook::name; }) {                                                                 \
-    auto call = [&hook](auto&&... given) -> decltype(hook.name(std::forward<decltype(given)>(given)...)) {   \
-      return hook.name(std::forward<decltype(given)>(given)...);                                             \
-    };                                                                                                       \
-    constexpr bool fits = std::is_constructible_v<decltype(HookFunctions::name), decltype(call)>;            \
+#define LOCKSTEP_ADD(name, signature)                                                                            \
+  static_assert(!std::is_base_of_v<::lockstep::Hook, Object> || requires { &Object::name; },                     \
+                "lockstep: a hook's " #name " must be public, and the only method of this name");                \
+  if constexpr (LOCKSTEP_HAS(name)) {                                                                            \
+    auto call = [&hook](auto&&... given) -> decltype(hook.name(std::forward<decltype(given)>(given)...)) {       \
+      return hook.name(std::forward<decltype(given)>(given)...);                                                 \
+    };                                                                                                           \
+    constexpr bool fits = std::is_constructible_v<decltype(HookFunctions::name), decltype(call)>;                \
     static_assert(fits, "lockstep: a hook's " #name " must be a method that can be called as " #name signature); \
-    if constexpr (std::is_same_v<std::remove_const_t<Hook>, HookFunctions>) {                                \
-      if (hook.name) points.name.push_back(hook.name);                                                       \
-    } else if constexpr (fits) {                                                                             \
-      points.name.push_back(call);                                                                           \
-    }                                                                                                        \
+    if constexpr (std::is_same_v<std::remove_const_t<Object>, HookFunctions>) {                                  \
+      if (hook.name) points.name.push_back(hook.name);                                                           \
+    } else if constexpr (fits) {                                                                                 \
+      points.name.push_back(call);                                                                               \
+    }                                                                                                            \
   }
   LOCKSTEP_HOOK_POINTS(LOCKSTEP_ADD)
 #undef LOCKSTEP_ADD
+#undef LOCKSTEP_HAS
 }
 
 }  // namespace detail
@@ -147,10 +195,10 @@ class Hooks {
  public:
   Hooks() = default;
 
-  template <class... Hook>
-    requires(sizeof...(Hook) > 0 && !(std::is_same_v<std::remove_cvref_t<Hook>, Hooks> || ...))
-  Hooks(Hook&&... hooks) {
-    (add(std::forward<Hook>(hooks)), ...);
+  template <class... Given>
+    requires(sizeof...(Given) > 0 && !(std::is_same_v<std::remove_cvref_t<Given>, Hooks> || ...))
+  Hooks(Given&&... hooks) {
+    (add(std::forward<Given>(hooks)), ...);
   }
 
   [[nodiscard]] const detail::HookPoints& points() const { return points_; }
@@ -161,10 +209,10 @@ class Hooks {
   [[nodiscard]] std::string layout() const;
 
  private:
-  template <class Hook>
-  void add(Hook&& hook) {
-    using Object = std::remove_reference_t<Hook>;
-    if constexpr (std::is_lvalue_reference_v<Hook>) {
+  template <class Given>
+  void add(Given&& hook) {
+    using Object = std::remove_reference_t<Given>;
+    if constexpr (std::is_lvalue_reference_v<Given>) {
       add_object(hook);
     } else {
       auto owned = std::make_shared<Object>(std::move(hook));

@@ -70,7 +70,8 @@ class RunLogger {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A warning where no RunLogger was given: a line on standard error, through spdlog.
+/// Where no RunLogger was given: a line on standard error, through spdlog.
+void info_on_console(const std::string& text);
 void warn_on_console(const std::string& text);
 
 }  // namespace lockstep

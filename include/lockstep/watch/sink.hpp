@@ -13,7 +13,7 @@ namespace lockstep {
 
 /// One thing that happened in a run.
 struct LogEvent {
-  /// start, resume, train, evaluate, best, checkpoint, skip, test, stop, error, end
+  /// start, resume, train, epoch, evaluate, best, values, checkpoint, skip, skip_save, histograms, test, stop, error, end
   std::string event;
   std::int64_t step = 0;     ///< successful updates
   std::int64_t epoch = 0;    ///< completed epochs

@@ -234,6 +234,71 @@ CATCH_TEST_CASE("the state of a hook is in the checkpoint and comes back") {
   CATCH_CHECK(train(3) == 9);
 }
 
+CATCH_TEST_CASE("a hook sees the settings of the train() call that is under way") {
+  std::optional<std::int64_t> seen;
+  const auto hook = at_update([&](Run& run, const UpdateOutcome&) { seen = run.config().max_steps; });
+  OneWeightRun run(numbered_batches(5), ledger, {.hooks = hook});
+  run.trainer.train({.max_steps = 1});
+  CATCH_CHECK(seen == 1);
+  run.trainer.train({.max_steps = 2});
+  CATCH_CHECK(seen == 2);
+}
+
+CATCH_TEST_CASE("a hook's values are an event of the log, with the run's step, epoch and samples") {
+  RecordedLog log;
+  const auto hook = at_update([](Run& run, const UpdateOutcome& outcome) { run.log({{"mine", outcome.gradient_norm}}); });
+  OneWeightRun run(batches({{0}, {0}, {0}}), follow, {.accumulation = 2, .logger = log.logger(), .hooks = hook});
+  run.trainer.train({.epochs = 1});
+  CATCH_REQUIRE(log.count("values") == 2);
+  const auto event = std::find_if(log.events().begin(), log.events().end(),
+                                  [](const LogEvent& e) { return e.event == "values" && e.step == 2; });
+  CATCH_CHECK(event->epoch == 1);
+  CATCH_CHECK(event->samples == 3);
+  CATCH_CHECK(event->values == std::vector<std::pair<std::string, double>>{{"mine", 0}});
+}
+
+CATCH_TEST_CASE("a hook's line for people is on the console, and its values ask for no logger") {
+  const HookFunctions hook{.run_end = [](Run& run) {
+    run.log({{"mine", 1}});
+    run.info("all is well");
+  }};
+  OneWeightRun run(numbered_batches(1), ledger, {.hooks = hook});
+  const auto lines = captured_stderr([&] { run.trainer.train({.epochs = 1}); });
+  CATCH_CHECK_THAT(lines, Contains("all is well") && !Contains("warning"));
+}
+
+CATCH_TEST_CASE("only the main process logs what hooks on all ranks give") {
+  const TemporaryDirectory folder;
+  const auto ranks = run_ranks(2, [&](Rank& rank) {
+    const HookFunctions hook{.run_end = [](Run& run) {
+      run.log({{"mine", 1}});
+      run.info("all is well");
+    }};
+    RunLogger logger(folder.path() / "run", {.is_main_process = rank.number == 0, .quiet = true});
+    OneWeightRun run(numbered_batches(2), ledger, {.logger = &logger, .launch = rank.launch(), .hooks = hook});
+    const auto lines = captured_stderr([&] { run.trainer.train({.epochs = 1}); });
+    return std::to_string(run.trainer.state().step) + lines;
+  });
+  CATCH_CAPTURE(ranks.report());
+  CATCH_CHECK(ranks.same_text() == "1");
+  const auto events = read_run_history(folder.path() / "run" / "metrics.jsonl");
+  CATCH_CHECK(std::count_if(events.begin(), events.end(), [](const auto& e) { return e.event == "values"; }) == 1);
+}
+
+CATCH_TEST_CASE("of a hook with the base class Hook those methods are called that it overrides, and no others") {
+  struct Counter : Hook {
+    void after_update(Run&, const UpdateOutcome&) override { ++updates; }
+    int updates = 0;
+  } counter;
+  const Hooks hooks{counter};
+  CATCH_CHECK(hooks.points().after_update.size() == 1);
+  CATCH_CHECK(hooks.points().window_begin.empty());
+  CATCH_CHECK(hooks.points().run_end.empty());
+  OneWeightRun run(numbered_batches(3), ledger, {.hooks = hooks});
+  run.trainer.train({.epochs = 1});
+  CATCH_CHECK(counter.updates == 3);
+}
+
 CATCH_TEST_CASE("a hook that asks on one rank alone makes all ranks stop, evaluate and save together") {
   const TemporaryDirectory folder;
   const auto ranks = run_ranks(2, [&](Rank& rank) {

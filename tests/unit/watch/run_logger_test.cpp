@@ -435,6 +435,11 @@ CATCH_TEST_CASE("NO_COLOR turns colours off and leaves the bar") {
   CATCH_REQUIRE(terminal.output().find("  0% [") != std::string::npos);
 }
 
+CATCH_TEST_CASE("a line without a logger goes to standard error") {
+  const Terminal terminal(60, [] { info_on_console("by the way"); });
+  CATCH_REQUIRE(terminal.screen().at(0).substr(10) == "by the way");
+}
+
 CATCH_TEST_CASE("a warning without a logger goes to standard error") {
   const Terminal terminal(60, [] { warn_on_console("careful"); });
   CATCH_REQUIRE(terminal.screen().at(0).substr(10) == "warning: careful");
