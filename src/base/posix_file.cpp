@@ -22,6 +22,8 @@ namespace {
 constexpr std::size_t piece_size = std::size_t{1} << 20;
 // A call into the system costs as much as copying so many bytes.
 constexpr std::size_t gathered_size = std::size_t{1} << 16;
+// The disk begins with so much while the rest is still being copied and summed up.
+constexpr std::uint64_t started_size = std::uint64_t{8} << 20;
 
 template <class Call>
 auto retry_interrupted(Call call) {
@@ -113,7 +115,19 @@ void OutputFile::write_through(const char* bytes, std::size_t size) {
     const auto count = retry_interrupted([&] { return ::write(file_.get(), bytes, size); });
     if (count < 0) throw message::cannot_write_file(path_, errno);
     bytes += count, size -= static_cast<std::size_t>(count);
+    written_ += static_cast<std::uint64_t>(count);
   }
+  start_disk();
+}
+
+void OutputFile::start_disk() {
+#ifdef SYNC_FILE_RANGE_WRITE
+  if (written_ - started_ < started_size) return;
+  // Only a head start: finish() waits for everything, and tells of what fails.
+  (void)::sync_file_range(file_.get(), static_cast<off_t>(started_), static_cast<off_t>(written_ - started_),
+                          SYNC_FILE_RANGE_WRITE);
+  started_ = written_;
+#endif
 }
 
 void OutputFile::finish() {

@@ -62,10 +62,13 @@ class OutputFile {
  private:
   void write_gathered();
   void write_through(const char* bytes, std::size_t size);
+  void start_disk();
 
   std::filesystem::path path_;
   FileDescriptor file_;
   std::vector<char> gathered_;
+  std::uint64_t written_ = 0;  // to the system
+  std::uint64_t started_ = 0;  // of it, on its way to the disk
   std::uint64_t size_ = 0;
   std::uint32_t crc32c_ = 0;
 };
