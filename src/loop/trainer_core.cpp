@@ -13,6 +13,7 @@
 
 #include "base/hook_messages.hpp"
 #include "base/rank_messages.hpp"
+#include "base/run_messages.hpp"
 #include "base/saving_messages.hpp"
 #include "config/json.hpp"
 #include "lockstep/base/messages.hpp"
@@ -192,6 +193,13 @@ struct TrainerCore::Impl {
     }
   }
 
+  /// What many people want to keep and this run does not, unless its settings show that it is meant.
+  void warn_of_surprises() {
+    if (!checkpoint_dir.empty() || !config.checkpoint_every || only_evaluates()) return;
+    const bool watched = parts.logger || !parts.hooks.empty();
+    warn(watched ? message::warning_no_checkpoints() : message::warning_nothing_kept());
+  }
+
   void log(const std::string& event, Values values, std::string text, std::vector<Histogram> histograms = {}) {
     if (!parts.logger || !is_main()) return;
     const auto& s = progress.state;
@@ -226,10 +234,16 @@ struct TrainerCore::Impl {
     return torch_schedule ? torch_schedule->metric() : progress.rates.metric();
   }
 
+  void forget_schedule() {
+    progress.rates = {};
+    torch_schedule.reset();
+    schedule_factory = {};
+  }
+
   TrainerFacts facts() const {
     return {.evaluation_sets = parts.evaluation ? std::optional(parts.evaluation->sets) : std::nullopt,
             .averages = average.has_value(),
-            .has_schedule = torch_schedule || progress.rates.schedule,
+            .has_schedule = torch_schedule || progress.rates.schedule || schedule_factory,
             .scheduled_metric = scheduled_metric()};
   }
 
@@ -677,6 +691,8 @@ struct TrainerCore::Impl {
   std::vector<at::Tensor> buffers_before_window;
   NamedTensors random_before_window;  // where a failed window could be saved
   std::optional<TorchSchedule> torch_schedule;  // set: progress.rates has no schedule
+  ScheduleFactory schedule_factory;             // set: to be called when the next train() call begins
+  std::optional<Interval> schedule_factory_every;
   Progress progress;
   Run view;  // what hooks see
   HostCopy best;  // empty: nothing was judged yet, or not in this process
@@ -729,9 +745,16 @@ void TrainerCore::set_scheduler(Schedule schedule, std::optional<Interval> every
   if (every && every->every < 1) found.push_back(message::problem_schedule_interval(every->every));
   if (every && every->timed()) found.push_back(message::problem_timed_interval("the schedule's interval", to_string(*every)));
   if (!found.empty()) throw message::invalid_settings(found);
-  impl_->torch_schedule.reset();
+  impl_->forget_schedule();
   auto& rates = impl_->progress.rates = {.schedule = std::move(schedule)};
   if (every) rates.every = *every;
+}
+
+void TrainerCore::set_scheduler(ScheduleFactory factory, std::optional<Interval> every) {
+  if (!factory) throw message::invalid_settings({message::problem_schedule_factory()});
+  impl_->forget_schedule();
+  impl_->schedule_factory = std::move(factory);
+  impl_->schedule_factory_every = every;
 }
 
 void TrainerCore::set_scheduler(torch::optim::LRScheduler& schedule, Interval every) {
@@ -739,15 +762,36 @@ void TrainerCore::set_scheduler(torch::optim::LRScheduler& schedule, Interval ev
   if (every.timed()) {
     throw message::invalid_settings({message::problem_timed_interval("the schedule's interval", to_string(every))});
   }
-  impl_->progress.rates = {};
+  impl_->forget_schedule();
   impl_->torch_schedule.emplace(schedule, every);
   impl_->warn(message::warning_torch_schedule());
 }
 
 void TrainerCore::set_scheduler(torch::optim::ReduceLROnPlateauScheduler& schedule, std::string metric) {
-  impl_->progress.rates = {};
+  impl_->forget_schedule();
   impl_->torch_schedule.emplace(schedule, std::move(metric));
   impl_->warn(message::warning_torch_schedule());
+}
+
+PlannedRun TrainerCore::planned_run(const TrainConfig& config) const {
+  const auto& run = *impl_;
+  PlannedRun plan{.epochs = config.epochs,
+                  .batches = limited(config.limit_train_batches, run.parts.source.batches)};
+  if (run.parts.evaluation) {
+    for (const auto& [set, batches] : run.parts.evaluation->set_batches()) {
+      plan.evaluation_batches.emplace(set, *limited(config.limit_evaluation_batches, batches));
+    }
+  }
+  const auto& groups = run.optimizer.group_names();
+  for (std::size_t i = 0; i < groups.size(); ++i) plan.base_lr.emplace(groups[i], run.optimizer.base_lr(i));
+  if (plan.batches) plan.known_updates_per_epoch = updates_per_epoch(config.limit_train_batches);
+  if (plan.batches || config.max_steps) plan.known_planned_steps = planned_steps(config);
+  return plan;
+}
+
+void TrainerCore::make_schedule(const TrainConfig& config) {
+  const auto factory = std::exchange(impl_->schedule_factory, {});
+  set_scheduler(factory(planned_run(config)), impl_->schedule_factory_every);
 }
 
 void TrainerCore::set_lr(double lr) {
@@ -797,8 +841,14 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
   auto& agreement = run.agreement;
   agreement.begin();
   agreement.locally([&] {
-    if (const auto found = problems(config, options, run.facts()); !found.empty())
-      throw message::invalid_settings(found);
+    const auto check = [&] {
+      if (const auto found = problems(config, options, run.facts()); !found.empty())
+        throw message::invalid_settings(found);
+    };
+    check();
+    if (!run.schedule_factory) return;
+    make_schedule(config);
+    check();
   });
   run.config = config;
   agreement.locally([&] { run.refuse_uneven_batch_norm(); });
@@ -847,6 +897,7 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
   if (std::any_of(votes.begin(), votes.end(), [](const Vote& vote) { return vote.stop; })) run.stop_together(asked);
   if (!std::exchange(run.began, true)) {
     if (const auto& warning = run.parts.accelerator.launch().warning; !warning.empty()) run.warn(warning);
+    run.warn_of_surprises();
     if (!found) run.share_beginnings();
   }
   run.modules.train();

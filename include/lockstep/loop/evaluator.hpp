@@ -76,6 +76,8 @@ class ModelEvaluator {
   virtual ~ModelEvaluator() = default;
   [[nodiscard]] virtual std::vector<std::string> set_names() const = 0;
   [[nodiscard]] virtual const EvaluatorOptions& options() const = 0;
+  /// Batches of all ranks in each set where that is known.
+  [[nodiscard]] virtual std::map<std::string, std::int64_t> set_batches() const = 0;
 
   /// Evaluates the sets asked for. Every rank. Changes nothing in `model` and no generator.
   virtual EvaluationResults evaluate(Model& model, const EvaluationRequest& request) = 0;
@@ -116,6 +118,14 @@ class Evaluator : public ModelEvaluator<typename detail::StepSignature<Step>::Mo
 
   [[nodiscard]] const EvaluatorOptions& options() const override { return options_; }
 
+  [[nodiscard]] std::map<std::string, std::int64_t> set_batches() const override {
+    std::map<std::string, std::int64_t> known;
+    for (const auto& [name, set] : sets_) {
+      if (const auto batches = set.size(shard())) known.emplace(name, *batches);
+    }
+    return known;
+  }
+
   EvaluationResults evaluate(Model& model, const EvaluationRequest& request) override {
     if constexpr (check_step<Step, Model, Batch>()) {
       std::map<std::string, detail::SetTotals> totals;
@@ -123,10 +133,9 @@ class Evaluator : public ModelEvaluator<typename detail::StepSignature<Step>::Mo
       auto& agreement = accelerator_.agreement();
       agreement.locally([&] {
         const detail::EvaluationScope scope(model, request.objective, accelerator_.device());
-        const Shard shard{.rank = accelerator_.rank(), .ranks = accelerator_.world_size(), .pad = false};
         for (auto& [name, total] : totals) {
           sets_.at(name).for_each(
-              request.limit_batches, shard,
+              request.limit_batches, shard(),
               [&, &name = name, &total = total](const Batch& batch) {
                 const StepOutput output = detail::call_step(step_, model, batch, accelerator_);
                 total.add(output);
@@ -139,6 +148,10 @@ class Evaluator : public ModelEvaluator<typename detail::StepSignature<Step>::Mo
   }
 
  private:
+  [[nodiscard]] Shard shard() const {
+    return {.rank = accelerator_.rank(), .ranks = accelerator_.world_size(), .pad = false};
+  }
+
   Accelerator& accelerator_;
   Sets sets_;
   Step step_;

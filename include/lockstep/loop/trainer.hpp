@@ -13,6 +13,7 @@
 
 #include "lockstep/base/messages.hpp"
 #include "lockstep/files/weights_file.hpp"
+#include "lockstep/loop/prediction.hpp"
 #include "lockstep/loop/trainer_core.hpp"
 #include "lockstep/tensors/module_state.hpp"
 
@@ -108,6 +109,11 @@ class Trainer {
   void set_scheduler(Schedule schedule, std::optional<Interval> every = {}) {
     core_.set_scheduler(std::move(schedule), every);
   }
+  /// A schedule made to measure: `factory` is called once, when the next train() call begins, before a
+  /// checkpoint is restored, whose schedule wins as usual. Errors: of train(), what it throws, and as above.
+  void set_scheduler(ScheduleFactory factory, std::optional<Interval> every = {}) {
+    core_.set_scheduler(std::move(factory), every);
+  }
   /// A schedule of Torch's own, stepped once every `every`; outlives the Trainer. It writes rates itself, and its state
   /// is private, so that a resumed run goes on with the saved rates and a schedule that begins anew, which is said.
   void set_scheduler(torch::optim::LRScheduler& schedule,
@@ -184,6 +190,19 @@ class Trainer {
     return evaluator.evaluate(*model_, {.sets = evaluator.set_names(), .objective = core_.objective()});
   }
 
+  /// What `function` returns for every sample of `source`, each once, in their order, on the CPU and on every
+  /// rank; see lockstep::predict(). Changes no training bit. Every rank calls it. Errors: those of
+  /// lockstep::predict(), ConfigError `no-averaged-weights`, `no-best-weights`.
+  ///
+  ///     auto classes = trainer.predict(test_loader, [](Net& net, const Example& batch) -> at::Tensor {
+  ///       return net.forward(batch.data).argmax(1);
+  ///     }, Weights::best);
+  template <class AnySource, class Function>
+  [[nodiscard]] auto predict(AnySource&& source, Function function, Weights which = Weights::raw) {
+    const auto swap = core_.use(which);
+    return detail::predict(function, *model_, core_.objective(), source, accelerator_);
+  }
+
   /// The current weights and buffers by name; they share storage with the model where they can.
   /// Errors: ConfigError `no-averaged-weights`, `no-best-weights`.
   [[nodiscard]] NamedTensors weights(Weights which = Weights::raw) const { return core_.weights(which); }
@@ -199,6 +218,7 @@ class Trainer {
     return detail::Evaluation{
         .sets = evaluator->set_names(),
         .options = evaluator->options(),
+        .set_batches = [evaluator] { return evaluator->set_batches(); },
         .run = [evaluator, model = model_](const EvaluationRequest& request) {
           return evaluator->evaluate(*model, request);
         }};

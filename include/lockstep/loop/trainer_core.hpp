@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "lockstep/config/planned_run.hpp"
 #include "lockstep/config/schedule.hpp"
 #include "lockstep/config/train_config.hpp"
 #include "lockstep/config/train_state.hpp"
@@ -34,6 +36,7 @@ namespace lockstep::detail {
 struct Evaluation {
   std::vector<std::string> sets;
   EvaluatorOptions options;
+  std::function<std::map<std::string, std::int64_t>()> set_batches;
   std::function<EvaluationResults(const EvaluationRequest&)> run;
 };
 
@@ -63,6 +66,7 @@ class TrainerCore {
   [[nodiscard]] std::int64_t updates_per_epoch(const std::optional<BatchLimit>& limit) const;
   [[nodiscard]] std::int64_t planned_steps(const TrainConfig& config) const;
   void set_scheduler(Schedule schedule, std::optional<Interval> every);
+  void set_scheduler(ScheduleFactory factory, std::optional<Interval> every);
   void set_scheduler(torch::optim::LRScheduler& schedule, Interval every);
   void set_scheduler(torch::optim::ReduceLROnPlateauScheduler& schedule, std::string metric);
   void set_lr(double lr);
@@ -94,6 +98,9 @@ class TrainerCore {
 
  private:
   [[noreturn]] void no_data() const;
+  [[nodiscard]] PlannedRun planned_run(const TrainConfig& config) const;
+  /// Calls the schedule factory, if one waits for a run.
+  void make_schedule(const TrainConfig& config);
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

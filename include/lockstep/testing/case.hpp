@@ -122,7 +122,9 @@ class CaseRun {
   void set_intercept(Intercept intercept) { intercept_ = std::move(intercept); }
 
   TrainState train(const TrainOptions& options = {}) { return train(settings_.config, options); }
-  TrainState train(const TrainConfig& config, const TrainOptions& options = {}) {
+  TrainState train(TrainConfig config, const TrainOptions& options = {}) {
+    // Said on purpose, so that the Trainer does not warn of it.
+    if (options.checkpoint_dir.empty()) config.checkpoint_every = {};
     return trainer_.train(config, options);
   }
 
