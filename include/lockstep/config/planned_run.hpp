@@ -1,8 +1,7 @@
 // What is known of a run before its first update, for a schedule that is made to its measure.
 //
 //   trainer.set_scheduler([](const lockstep::PlannedRun& run) -> lockstep::Schedule {
-//     return lockstep::WarmupDecay{.total_steps = run.planned_steps(), .warmup_steps =
-//     run.updates_per_epoch()};
+//     return lockstep::WarmupDecay{.total_steps = run.planned_steps(), .warmup_steps = 500};
 //   });
 #pragma once
 

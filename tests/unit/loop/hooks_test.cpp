@@ -263,7 +263,7 @@ CATCH_TEST_CASE("a hook's line for people is on the console, and its values ask 
     run.info("all is well");
   }};
   OneWeightRun run(numbered_batches(1), ledger, {.hooks = hook});
-  const auto lines = captured_stderr([&] { run.trainer.train({.epochs = 1}); });
+  const auto lines = captured_stderr([&] { run.trainer.train({.epochs = 1, .checkpoint_every = {}}); });
   CATCH_CHECK_THAT(lines, Contains("all is well") && !Contains("warning"));
 }
 
@@ -276,7 +276,7 @@ CATCH_TEST_CASE("only the main process logs what hooks on all ranks give") {
     }};
     RunLogger logger(folder.path() / "run", {.is_main_process = rank.number == 0, .quiet = true});
     OneWeightRun run(numbered_batches(2), ledger, {.logger = &logger, .launch = rank.launch(), .hooks = hook});
-    const auto lines = captured_stderr([&] { run.trainer.train({.epochs = 1}); });
+    const auto lines = captured_stderr([&] { run.trainer.train({.epochs = 1, .checkpoint_every = {}}); });
     return std::to_string(run.trainer.state().step) + lines;
   });
   CATCH_CAPTURE(ranks.report());
