@@ -59,6 +59,7 @@
 #include "lockstep/tensors/step_output.hpp"
 #include "lockstep/watch/histogram.hpp"
 #include "lockstep/watch/performance_meter.hpp"
+#include "lockstep/watch/history.hpp"
 #include "lockstep/watch/run_history.hpp"
 #include "lockstep/watch/run_logger.hpp"
 #include "lockstep/watch/sink.hpp"

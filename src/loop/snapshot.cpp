@@ -3,8 +3,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <ATen/Context.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 #include <torch/version.h>
 
@@ -17,6 +17,7 @@
 #include "lockstep/base/random.hpp"
 #include "lockstep/base/version.hpp"
 #include "lockstep/tensors/random_state.hpp"
+#include "loop/packed_history.hpp"
 #include "loop/torch_build.hpp"
 #include "tensors/copy_by_name.hpp"
 
@@ -26,8 +27,9 @@ namespace {
 using nlohmann::json;
 using Problems = std::vector<std::string>;
 
-constexpr std::string_view log_prefix = "log/";
 const std::string source_batch_name = "source_batch";
+/// Of rank 0, if there are completed epochs.
+const std::string history_name = "history";
 /// Of ranks other than 0, by their number: rank 0's are the model's.
 const std::string buffer_prefix = "buffer/";
 
@@ -157,6 +159,16 @@ void restore_buffers(const NamedTensors& rank, const TrainedModules& modules) {
   }
 }
 
+at::Tensor tensor_of(const std::string& bytes) {
+  const at::Tensor tensor = at::empty({static_cast<std::int64_t>(bytes.size())}, at::kByte);
+  std::copy(bytes.begin(), bytes.end(), static_cast<char*>(tensor.data_ptr()));
+  return tensor;
+}
+
+std::string bytes_of(const at::Tensor& tensor) {
+  return {static_cast<const char*>(tensor.const_data_ptr()), static_cast<std::size_t>(tensor.nbytes())};
+}
+
 }  // namespace
 
 std::optional<LossScaler> new_loss_scaler(const AcceleratorOptions& options) {
@@ -236,10 +248,9 @@ Checkpoint take_checkpoint(const Live& live, Progress& progress, const json& con
       checkpoint.rank.emplace_back(buffer_prefix + std::to_string(i), buffers[i]);
     }
   }
-  for (const auto& total : progress.log_totals.entries()) {
-    // As doubles in a tensor, so that no value, NaN included, loses a bit.
-    checkpoint.rank.emplace_back(std::string(log_prefix) + total.name,
-                                 at::tensor({total.sum, static_cast<double>(total.count)}, at::kDouble));
+  for (auto& total : progress.totals.state()) checkpoint.rank.push_back(std::move(total));
+  if (live.accelerator.is_main_process() && !progress.history.empty()) {
+    checkpoint.rank.emplace_back(history_name, tensor_of(packed(progress.history)));
   }
   return checkpoint;
 }
@@ -270,10 +281,9 @@ Progress restore_checkpoint(const Live& live, const Checkpoint& checkpoint, cons
     }
     for (const auto& [name, tensor] : checkpoint.rank) {
       if (name == source_batch_name) progress.source_batch = tensor.item<std::int64_t>();
-      if (!name.starts_with(log_prefix)) continue;
-      progress.log_totals.add(std::string_view(name).substr(log_prefix.size()), tensor[0].item<double>(),
-                              static_cast<std::int64_t>(tensor[1].item<double>()));
+      if (name == history_name) progress.history = unpacked(bytes_of(tensor));
     }
+    progress.totals.load(checkpoint.rank);
 
     Problems misfits;
     Problems warnings;

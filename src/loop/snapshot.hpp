@@ -18,9 +18,10 @@
 #include "lockstep/loop/registered_state.hpp"
 #include "lockstep/loop/train_options.hpp"
 #include "lockstep/ranks/accelerator.hpp"
-#include "lockstep/tensors/metric_totals.hpp"
+#include "lockstep/watch/history.hpp"
 #include "loop/rate_schedule.hpp"
 #include "loop/trained_modules.hpp"
+#include "loop/training_totals.hpp"
 #include "optim/optimizer_adapter.hpp"
 
 namespace lockstep {
@@ -38,7 +39,8 @@ struct Progress {
   std::optional<Monitor> monitor;   ///< the last one that judged
   RateSchedule rates;
   std::optional<LossScaler> loss_scaler;  ///< of fp16 and fp16_mixed
-  MetricTotals log_totals;  ///< since the last training log line
+  TrainingTotals totals;
+  History history;
 };
 
 /// The live objects a checkpoint covers.

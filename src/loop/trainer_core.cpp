@@ -26,6 +26,7 @@
 #include "loop/host_copy.hpp"
 #include "loop/metric_names.hpp"
 #include "loop/optimizer_update.hpp"
+#include "loop/packed_history.hpp"
 #include "loop/rate_schedule.hpp"
 #include "loop/save_timer.hpp"
 #include "loop/settings_check.hpp"
@@ -86,7 +87,7 @@ struct TrainerCore::Impl {
                   parts.flat_parameters ? ParameterLayout::flat : ParameterLayout::separate),
         shared(parts.accelerator, optimizer.arena(), modules),
         agreement(parts.accelerator.agreement()),
-        view(progress.state, config, parts.accelerator, parts.logger) {
+        view(progress.state, progress.history, config, parts.accelerator, parts.logger) {
     if ((parts.average_buffers || parts.ema_warmup) && !parts.ema_decay) {
       const auto* setting = parts.average_buffers ? "average_buffers" : "ema_warmup";
       throw message::invalid_settings({message::problem_without_ema(setting)});
@@ -258,6 +259,13 @@ struct TrainerCore::Impl {
     checkpoints.saved_before(position(), found.directory);
     resumed = true;
     take_over_best(found);
+  }
+
+  /// Only the main process has read it.
+  void share_history() {
+    if (agreement.alone()) return;
+    const auto bytes = agreement.exchange(is_main() ? packed(progress.history) : "").front();
+    if (!is_main()) progress.history = unpacked(bytes);
   }
 
   /// Reads the best weights from beside the checkpoint that a run goes on from.
@@ -468,6 +476,7 @@ struct TrainerCore::Impl {
     append(values, "", evaluate(*parts.evaluation, request, average ? Weights::ema : Weights::raw));
     if (config.evaluate_raw) append(values, raw_prefix, evaluate(*parts.evaluation, request, Weights::raw));
     lap(Activity::evaluate);
+    if (at_epoch_end()) progress.history.extend(values);
     agreement.locally([&] { log("evaluate", values, {}); });
     return values;
   }
@@ -578,19 +587,43 @@ struct TrainerCore::Impl {
   }
 
   void log_training(double gradient_norm, double loss_scale) {
-    if (!some_rank_logs) return progress.log_totals.clear();
-    MetricTotals totals = over_ranks(std::exchange(progress.log_totals, {}), agreement);
+    MetricTotals own = progress.totals.take_line();
+    if (!some_rank_logs) return;
+    MetricTotals totals = over_ranks(std::move(own), agreement);
     if (!parts.logger || !is_main()) return;
     Values values;
     for (auto& [name, mean] : totals.means()) values.emplace_back("train/" + name, mean);
-    const auto& groups = optimizer.group_names();
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-      values.emplace_back(groups.size() == 1 ? "lr" : "lr/" + groups[i], optimizer.rate(i));
-    }
+    append_rates(values);
     values.emplace_back("grad_norm", gradient_norm);
     if (progress.loss_scaler) values.emplace_back("loss_scale", loss_scale);
     for (auto& value : meter.take(progress.state.step, progress.state.samples)) values.push_back(std::move(value));
     agreement.locally([&] { log("train", std::move(values), {}); });
+  }
+
+  /// Whether the latest record is of this very moment.
+  bool at_epoch_end() const {
+    const auto& s = progress.state;
+    return s.next_batch == 0 && !progress.history.empty() && progress.history.back().epoch == s.epoch;
+  }
+
+  void append_rates(Values& values) const {
+    const auto& groups = optimizer.group_names();
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      values.emplace_back(groups.size() == 1 ? "lr" : "lr/" + groups[i], optimizer.rate(i));
+    }
+  }
+
+  /// Records and logs what the epoch that has just ended came to.
+  void record_epoch() {
+    MetricTotals totals = over_ranks(progress.totals.take_epoch(is_main()), agreement);
+    Values values;
+    for (auto& [name, mean] : totals.means()) {
+      values.emplace_back("epoch/" + (name == TrainingTotals::norm_entry ? "grad_norm" : name), mean);
+    }
+    EpochRecord record{.epoch = state().epoch, .step = state().step, .values = values};
+    append_rates(record.values);
+    progress.history.add(std::move(record));
+    agreement.locally([&] { log("epoch", std::move(values), {}); });
   }
 
   /// Why the run is over, or `none`.
@@ -724,6 +757,7 @@ TrainerCore::TrainerCore(Parts parts) : impl_(std::make_unique<Impl>(std::move(p
 TrainerCore::~TrainerCore() = default;
 
 const TrainState& TrainerCore::state() const { return impl_->progress.state; }
+const History& TrainerCore::history() const { return impl_->progress.history; }
 
 std::int64_t TrainerCore::updates_per_epoch(const std::optional<BatchLimit>& limit) const {
   const auto batches = limited(limit, impl_->parts.source.batches);
@@ -900,6 +934,8 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
     run.warn_of_surprises();
     if (!found) run.share_beginnings();
   }
+  if (found) run.share_history();
+  if (options.reset_history) run.progress.history = {};
   run.modules.train();
 
   agreement.locally([&] {
@@ -1017,7 +1053,7 @@ bool TrainerCore::close_window(bool more_data) {
   if (!updated) run.put_buffers_back();
 
   progress.loss_unit = run.window->loss_unit();
-  progress.log_totals.merge(run.window->totals());
+  progress.totals.add(run.window->totals(), updated ? std::optional(outcome.gradient_norm) : std::nullopt);
   progress.evaluated.clear();
   state.batches += agreed.microbatches;
   state.next_batch += agreed.microbatches;
@@ -1042,6 +1078,7 @@ bool TrainerCore::close_window(bool more_data) {
   });
   run.lap(Activity::update);
   if (updated && state.step % run.config.log_every == 0) run.log_training(outcome.gradient_norm, loss_scale);
+  if (epoch_ended) run.record_epoch();
   agreement.locally([&] {
     if (updated && run.parts.logger) run.parts.logger->progress(state.step);
     if (run.torch_schedule) run.torch_schedule->after_window(state, updated, epoch_ended);

@@ -48,13 +48,11 @@ CATCH_TEST_CASE("a run killed at any byte of a save resumes from the save before
     const TemporaryDirectory directory;
     const int status = in_child_process([&] {
       const auto step = [&](OneWeight& model, const at::Tensor& batch) {
-        if (model.value() ==
-            -1) {  // the second save ends this process, by a signal, after so many bytes of a file
-          const rlimit none{0, 0};
-          ::setrlimit(RLIMIT_CORE, &none);
-          const rlimit limit{bytes, bytes};
-          ::setrlimit(RLIMIT_FSIZE, &limit);
-        }
+        // The second save ends this process, by a signal, after so many bytes of a file.
+        const rlimit none{0, 0};
+        ::setrlimit(RLIMIT_CORE, &none);
+        const rlimit limit{model.value() == -1 ? bytes : RLIM_INFINITY, RLIM_INFINITY};
+        ::setrlimit(RLIMIT_FSIZE, &limit);
         return ledger(model, batch);
       };
       OneWeightRun killed(numbered_batches(4), step);

@@ -19,6 +19,7 @@
 #include "lockstep/optim/weight_average.hpp"
 #include "lockstep/ranks/accelerator.hpp"
 #include "lockstep/tensors/step_output.hpp"
+#include "lockstep/watch/history.hpp"
 
 namespace lockstep {
 
@@ -36,10 +37,13 @@ struct RunRequests {
 class Run {
  public:
   /// Refers to all of it; `logger` may be null.
-  Run(const TrainState& state, const TrainConfig& config, const Accelerator& accelerator, RunLogger* logger)
-      : state_(state), config_(config), accelerator_(accelerator), logger_(logger) {}
+  Run(const TrainState& state, const History& history, const TrainConfig& config, const Accelerator& accelerator,
+      RunLogger* logger)
+      : state_(state), history_(history), config_(config), accelerator_(accelerator), logger_(logger) {}
 
   [[nodiscard]] const TrainState& state() const { return state_; }
+  /// That of the Trainer. An epoch's record is there from epoch_end on, what is evaluated at its end later.
+  [[nodiscard]] const History& history() const { return history_; }
   /// The settings of this train() call as they apply.
   [[nodiscard]] const TrainConfig& config() const { return config_; }
   [[nodiscard]] const Accelerator& accelerator() const { return accelerator_; }
@@ -64,6 +68,7 @@ class Run {
 
  private:
   const TrainState& state_;
+  const History& history_;
   const TrainConfig& config_;
   const Accelerator& accelerator_;
   RunLogger* logger_;

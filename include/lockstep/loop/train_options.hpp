@@ -35,6 +35,8 @@ struct TrainOptions {
   Permission resume_world_size = Permission::refuse;
   /// On resume take the schedule given to set_scheduler(), not the checkpoint's; a Plateau begins anew.
   bool keep_schedule = false;
+  /// Begin Trainer::history() anew, also on resume.
+  bool reset_history = false;
 };
 
 }  // namespace lockstep

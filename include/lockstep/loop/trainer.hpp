@@ -137,6 +137,8 @@ class Trainer {
   }
 
   [[nodiscard]] const TrainState& state() const { return core_.state(); }
+  /// One record for each completed epoch of the run, resumed ones included.
+  [[nodiscard]] const History& history() const { return core_.history(); }
   /// What TrainerOptions::test gave at the end of the last train() call; unset if it has not run.
   [[nodiscard]] const std::optional<EvaluationResults>& test_results() const { return core_.test_results(); }
 

@@ -21,6 +21,7 @@
 #include "lockstep/loop/train_options.hpp"
 #include "lockstep/optim/weight_average.hpp"
 #include "lockstep/ranks/accelerator.hpp"
+#include "lockstep/watch/history.hpp"
 #include "lockstep/watch/performance_meter.hpp"
 #include "lockstep/watch/run_logger.hpp"
 
@@ -63,6 +64,7 @@ class TrainerCore {
   ~TrainerCore();
 
   [[nodiscard]] const TrainState& state() const;
+  [[nodiscard]] const History& history() const;
   [[nodiscard]] std::int64_t updates_per_epoch(const std::optional<BatchLimit>& limit) const;
   [[nodiscard]] std::int64_t planned_steps(const TrainConfig& config) const;
   void set_scheduler(Schedule schedule, std::optional<Interval> every);

@@ -487,8 +487,8 @@ CATCH_TEST_CASE("a run tells its story in order") {
                           {.checkpoint_dir = directory.path() / "checkpoints"});
   std::vector<std::string> story;
   for (const auto& event : log.events()) story.push_back(event.event);
-  CATCH_CHECK(story == std::vector<std::string>{"start", "train", "evaluate", "checkpoint", "train",
-                                                "evaluate", "checkpoint", "end"});
+  CATCH_CHECK(story == std::vector<std::string>{"start", "train", "epoch", "evaluate", "checkpoint",
+                                                "train", "epoch", "evaluate", "checkpoint", "end"});
   CATCH_CHECK(log.events().back().text == "epochs");
   CATCH_CHECK(log.events()[1].samples == 2);
   CATCH_CHECK(log.series("grad_norm") == std::vector<std::pair<std::int64_t, double>>{{2, 1.0}, {4, 1.0}});
