@@ -15,7 +15,7 @@
 
 #include "base/rank_messages.hpp"
 #include "lockstep/base/version.hpp"
-#include "ranks/broken_pipes.hpp"
+#include "ranks/network_threads.hpp"
 #include "ranks/detached.hpp"
 #include "ranks/local_process.hpp"
 
@@ -129,7 +129,7 @@ Meeting::Meeting(const Launch& launch, milliseconds timeout) : launch_(launch), 
 }
 
 void Meeting::open() {
-  const BrokenPipesBlocked broken_pipes;
+  const NetworkThreads network_threads;
   auto store = launch_.host.empty() ? file_store(launch_) : tcp_store(launch_, timeout_);
   const auto prefix = "lockstep/" + std::to_string(launch_.restart) + "/" + std::to_string(meetings_before(launch_));
   store_ = c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store));

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -16,7 +17,7 @@
 #include <utility>
 
 #include "base/rank_messages.hpp"
-#include "ranks/broken_pipes.hpp"
+#include "ranks/network_threads.hpp"
 #include "ranks/detached.hpp"
 #include "ranks/local_address.hpp"
 #include "ranks/meeting.hpp"
@@ -35,6 +36,8 @@ using Devices = decltype(c10d::ProcessGroupGloo::Options::devices);
 constexpr std::int64_t buffer_bytes = 16 << 20;
 /// Every tensor begins in a buffer where any type may.
 constexpr std::int64_t alignment = 64;
+/// Messages of sums under way are told apart by so many tags, in turn.
+constexpr int tags_of_sums = 1 << 20;
 
 class Gloo final : public c10d::ProcessGroupGloo {
  public:
@@ -132,6 +135,8 @@ class ProcessGroup final : public Collectives {
   [[nodiscard]] at::Tensor gather(const at::Tensor& mine, const Operation& during);
   void broadcast_bytes(at::Tensor bytes, const Operation& during);
   void finish(const Work& work, bool on_device);
+  [[nodiscard]] at::Tensor spare_like(const at::Tensor& tensor);
+  [[nodiscard]] int next_tag();
   [[nodiscard]] bool sums(at::ScalarType type, const Operation& during);
   [[nodiscard]] c10d::Backend& backend_of(const at::Tensor& tensor);
   void guarded(const Operation& during, auto&& call);
@@ -150,23 +155,43 @@ class ProcessGroup final : public Collectives {
   std::map<at::ScalarType, bool> native_sums_;
   std::optional<SummingVote> summing_vote_;
   at::Tensor summed_with_vote_;  ///< by the next vote; undefined: nothing
+  std::vector<at::Tensor> spare_;  ///< where the last sums of two received; new memory costs as much as a copy
+  int next_tag_ = 0;
   std::int64_t operations_ = 0;
   std::unique_ptr<ProcessGroup> inside_;
 };
 
 class ProcessGroup::Sum final : public PendingSum {
  public:
-  Sum(ProcessGroup& group, Operation during, at::Tensor result, at::Tensor sent, Work work)
-      : group_(group),
-        during_(during),
-        result_(std::move(result)),
-        sent_(std::move(sent)),
-        work_(std::move(work)) {}
+  Sum(ProcessGroup& group, Operation during, at::Tensor result, at::Tensor sent)
+      : group_(group), during_(during), result_(std::move(result)), sent_(std::move(sent)) {
+    group_.guarded(during_, [&] {
+      std::vector<at::Tensor> list{sent_};
+      if (group_.world_size() > 2 || !sent_.is_cpu()) {
+        works_ = {group_.backend_of(sent_).allreduce(list)};
+        return;
+      }
+      // Each of two ranks sends the other all it has and adds what comes. An all-reduce sends as many bytes, in two steps
+      // of which one waits for the other.
+      const int other = 1 - group_.rank();
+      const int tag = group_.next_tag();
+      theirs_ = group_.spare_like(sent_);
+      works_ = {group_.gloo_->send(list, other, tag)};
+      list.front() = theirs_;
+      works_.push_back(group_.gloo_->recv(list, other, tag));
+    });
+  }
 
   void wait() override {
-    if (!work_) return;
-    group_.guarded(during_, [&] { group_.finish(work_, sent_.is_cuda()); });
-    work_.reset();
+    if (works_.empty()) return;
+    group_.guarded(during_, [&] {
+      for (const auto& work : works_) group_.finish(work, sent_.is_cuda());
+    });
+    works_.clear();
+    if (theirs_.defined()) {
+      sent_.add_(theirs_);
+      group_.spare_.push_back(std::move(theirs_));
+    }
     if (!sent_.is_same(result_)) result_.copy_(sent_);
   }
 
@@ -175,13 +200,14 @@ class ProcessGroup::Sum final : public PendingSum {
   Operation during_;
   at::Tensor result_;
   at::Tensor sent_;  ///< `result_` itself unless the back end cannot sum it
-  Work work_;
+  at::Tensor theirs_;  ///< what comes from the only other rank; else undefined
+  std::vector<Work> works_;
 };
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Meeting> meeting, const GroupOptions& options, std::string name,
                            Devices devices)
     : meeting_(std::move(meeting)), options_(options), name_(std::move(name)) {
-  const BrokenPipesBlocked broken_pipes;
+  const NetworkThreads network_threads;
   const bool is_main = devices.empty();
   const auto& launch = meeting_->launch();
   try {
@@ -337,11 +363,23 @@ std::unique_ptr<PendingSum> ProcessGroup::sum(const at::Tensor& tensor) {
   auto sent = tensor.detach();
   if (!sent.is_cpu() && !nccl_) sent = sent.cpu();
   if (sent.is_cpu() && !sums(sent.scalar_type(), during)) sent = sent.to(at::kFloat);
-  std::vector<at::Tensor> list{sent};
-  Work work;
-  guarded(during, [&] { work = backend_of(sent).allreduce(list); });
   const bool in_place = sent.is_alias_of(tensor);
-  return std::make_unique<Sum>(*this, during, in_place ? sent : tensor.detach(), sent, std::move(work));
+  return std::make_unique<Sum>(*this, during, in_place ? sent : tensor.detach(), sent);
+}
+
+at::Tensor ProcessGroup::spare_like(const at::Tensor& tensor) {
+  const auto found = std::find_if(spare_.begin(), spare_.end(), [&](const at::Tensor& spare) {
+    return spare.numel() == tensor.numel() && spare.scalar_type() == tensor.scalar_type();
+  });
+  if (found == spare_.end()) return at::empty_like(tensor);
+  at::Tensor spare = std::move(*found);
+  spare_.erase(found);
+  return spare;
+}
+
+int ProcessGroup::next_tag() {
+  next_tag_ = next_tag_ % tags_of_sums + 1;
+  return SummingVote::tag + next_tag_;
 }
 
 void ProcessGroup::barrier() {
@@ -393,9 +431,10 @@ void ProcessGroup::finish(const Work& work, bool on_device) {
   work->wait();
 }
 
-/// Found out once per type. A back end that does not know a type says so before it sends anything.
+/// Found out once per type. A back end that does not know a type says so before it sends anything. Two ranks need none,
+/// and round once as float32 would.
 bool ProcessGroup::sums(at::ScalarType type, const Operation& during) {
-  if (!is_half(type)) return true;
+  if (!is_half(type) || world_size() == 2) return true;
   if (const auto known = native_sums_.find(type); known != native_sums_.end()) return known->second;
   char mine = options_.native_half_sums;
   if (mine) {

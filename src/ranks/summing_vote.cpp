@@ -15,9 +15,6 @@ constexpr std::int64_t alignment = 64;
 constexpr std::int64_t padded(std::int64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 constexpr std::int64_t numbers_begin = padded(sizeof(Vote));
 
-/// No other message between two ranks has one.
-constexpr int tag = 1;
-
 }  // namespace
 
 SummingVote::SummingVote(int rank, int ranks, const at::Tensor& numbers)

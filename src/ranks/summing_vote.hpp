@@ -15,6 +15,9 @@ namespace lockstep {
 /// A receive that is posted before its message is sent saves a round trip, so expect() comes as early as it can.
 class SummingVote {
  public:
+  /// Of its messages, between two ranks.
+  static constexpr int tag = 1;
+
   SummingVote(int rank, int ranks, const at::Tensor& numbers);
 
   /// Whether it is made for tensors like this one.

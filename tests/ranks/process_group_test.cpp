@@ -161,6 +161,30 @@ CATCH_TEST_CASE("half types are summed, through float32 where the back end canno
   }
 }
 
+CATCH_TEST_CASE("two ranks sum every type, one sum after the other and several at once") {
+  const auto ranks = run_ranks(2, [](Rank& rank) {
+    const auto group = join(rank);
+    std::string text;
+    for (int round = 0; round < 2; ++round) {
+      const auto half = torch::full({1}, rank.number == 0 ? 2048.0 : 1.5, torch::kHalf);
+      const auto brain = torch::full({2}, rank.number + 0.25, torch::kBFloat16);
+      const auto count = torch::full({1}, (std::int64_t{1} << 40) + rank.number + round, torch::kLong);
+      const auto large = torch::full({1 << 20}, 0.1 * (rank.number + 1), torch::kDouble);
+      const auto small = torch::full({2}, rank.number == 0 ? 0.1f : 0.2f);
+      std::vector<std::unique_ptr<PendingSum>> sums;
+      for (const auto& tensor : {large, half, brain, count, small}) sums.push_back(group->sum(tensor));
+      group->barrier();
+      for (auto sum = sums.rbegin(); sum != sums.rend(); ++sum) (*sum)->wait();
+      CATCH_CHECK(large.eq(0.1 + 0.2).all().item<bool>());
+      CATCH_CHECK(small.eq(0.1f + 0.2f).all().item<bool>());
+      text += text_of(half) + "|" + text_of(brain) + "|" + std::to_string(count.item<std::int64_t>()) + ";";
+    }
+    return text;
+  });
+  // 2049.5 is 2050 in half precision.
+  CATCH_CHECK(ranks.same_text() == "2050|1.5 1.5|2199023255553;2050|1.5 1.5|2199023255555;");
+}
+
 CATCH_TEST_CASE("no rank passes a barrier before all have come") {
   const auto ranks = run_ranks(3, [](Rank& rank) {
     const auto group = join(rank);
