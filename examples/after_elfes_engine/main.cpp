@@ -1,6 +1,7 @@
-// The training run that the documentation of the ELFES engine shows, and its optimization recipe: a mean squared
-// error with the mean absolute error beside it, averaged weights that are evaluated and kept, checkpoints, a stop
-// by Ctrl-C between two updates, decay for matrices alone, warm-up over five epochs and then half a cosine.
+// The training run that the documentation of the ELFES engine shows, and its optimization recipe: a mean
+// squared error with the mean absolute error beside it, averaged weights that are evaluated and kept,
+// checkpoints, a stop by Ctrl-C between two updates, decay for matrices alone, warm-up over five epochs and
+// then half a cosine.
 //
 // Prints:
 //   480 updates of 960 batches, 19200 samples in 12 epochs
@@ -56,21 +57,23 @@ int main() {
                                         .minimum_factor = 0.01});
   ls::StopRequest stop;
   const auto signals = stop.catch_signals();
-  const ls::TrainState state =
-      trainer.train(config, {.checkpoint_dir = run_dir / "checkpoints", .resume_from = ls::latest, .stop = &stop});
+  const ls::TrainState state = trainer.train(
+      config, {.checkpoint_dir = run_dir / "checkpoints", .resume_from = ls::latest, .stop = &stop});
   if (state.stop_reason) return 75;  // saved: the same command goes on
 
-  std::printf("%ld updates of %ld batches, %ld samples in %ld epochs\n", state.step, state.batches, state.samples,
-              state.epoch);
+  std::printf("%ld updates of %ld batches, %ld samples in %ld epochs\n", state.step, state.batches,
+              state.samples, state.epoch);
   const auto validation = trainer.evaluate(ls::Weights::ema).at("validation");
-  std::printf("validation: loss %.4f, mae %.3f; best at update %ld\n", validation.at("loss"), validation.at("mae"),
-              *state.best_step);
+  std::printf("validation: loss %.4f, mae %.3f; best at update %ld\n", validation.at("loss"),
+              validation.at("mae"), *state.best_step);
 
   const auto file = run_dir / "model.safetensors";
   trainer.save_model(file, ls::Weights::ema);
   Net exported;
   ls::load_weights(exported, file);
-  const auto predict = [](Net& net, const ls::Example& batch) -> at::Tensor { return net.forward(batch.data); };
+  const auto predict = [](Net& net, const ls::Example& batch) -> at::Tensor {
+    return net.forward(batch.data);
+  };
   const bool same = torch::equal(ls::predict(accelerator, exported, validation_loader, predict),
                                  trainer.predict(validation_loader, predict, ls::Weights::ema));
   std::printf("from model.safetensors: %s\n", same ? "the same to the last bit" : "something else");

@@ -1,7 +1,7 @@
-// The quickstart of pytorch-accelerated: its network for digits, a split of one data set, SGD with momentum, eight
-// epochs of batches of 32. With what its trainer has beside it: a gradient clipped by value, a one-cycle schedule
-// that needs the length of the run, metrics printed for each epoch, the best weights kept and loaded at the end,
-// and a run that stops early. The digits are drawn here: ten shapes in noise.
+// The quickstart of pytorch-accelerated: its network for digits, a split of one data set, SGD with momentum,
+// eight epochs of batches of 32. With what its trainer has beside it: a gradient clipped by value, a
+// one-cycle schedule that needs the length of the run, metrics printed for each epoch, the best weights kept
+// and loaded at the end, and a run that stops early. The digits are drawn here: ten shapes in noise.
 //
 // Prints:
 //   epoch 1: train_loss_epoch 2.186, eval_loss_epoch 1.608
@@ -21,9 +21,8 @@ namespace nn = torch::nn;
 
 struct MnistModel : nn::Module {
   MnistModel() {
-    main = register_module(
-        "main", nn::Sequential(nn::Linear(784, 128), nn::ReLU(), nn::Linear(128, 64), nn::ReLU(),
-                               nn::Linear(64, 10), nn::LogSoftmax(1)));
+    main = register_module("main", nn::Sequential(nn::Linear(784, 128), nn::ReLU(), nn::Linear(128, 64),
+                                                  nn::ReLU(), nn::Linear(64, 10), nn::LogSoftmax(1)));
   }
   torch::Tensor forward(const torch::Tensor& input) { return main->forward(input.flatten(1)); }
   nn::Sequential main{nullptr};
@@ -44,18 +43,11 @@ Data random_split(std::int64_t count, std::int64_t train) {
   return {of(order.slice(0, 0, train)), of(order.slice(0, train))};
 }
 
-// PrintMetrics.
 struct PrintMetrics {
-  void after_loss(ls::Run&, const ls::StepOutput& output) {
-    total += output.loss.item<double>() * 32;
-    samples += 32;
-  }
   void evaluation_end(ls::Run& run, ls::Weights, const ls::EvaluationResults& results) {
-    std::printf("epoch %ld: train_loss_epoch %.3f, eval_loss_epoch %.3f\n", run.state().epoch, total / samples,
-                results.at("eval").at("loss"));
-    total = samples = 0;
+    std::printf("epoch %ld: train_loss_epoch %.3f, eval_loss_epoch %.3f\n", run.state().epoch,
+                *run.history().back().value("epoch/loss"), results.at("eval").at("loss"));
   }
-  double total = 0, samples = 0;
 };
 
 int main() {
@@ -84,17 +76,20 @@ int main() {
     return ls::OneCycle{.total_steps = run.planned_steps()};
   });
 
-  const ls::TrainState state = trainer.train({.epochs = 8,
-                                              .checkpoint_every = {},
-                                              .max_grad_value = 0.5,
-                                              .monitor = ls::Monitor("eval/loss", {.patience = 2, .min_delta = 0.01}),
-                                              .restore_best = true});
+  const ls::TrainState state =
+      trainer.train({.epochs = 8,
+                     .checkpoint_every = {},
+                     .max_grad_value = 0.5,
+                     .monitor = ls::Monitor("eval/loss", {.patience = 2, .min_delta = 0.01}),
+                     .restore_best = true});
 
-  const auto predicted = trainer.predict(eval_loader, [](MnistModel& model, const ls::Example& batch) -> at::Tensor {
-    return model.forward(batch.data).argmax(1);
-  });
-  std::printf("%s after %ld epochs; best after update %ld, accuracy %.3f\n", to_string(state.end).c_str(), state.epoch,
-              *state.best_step, trainer.evaluate().at("eval").at("accuracy"));
+  const auto predicted =
+      trainer.predict(eval_loader, [](MnistModel& model, const ls::Example& batch) -> at::Tensor {
+        return model.forward(batch.data).argmax(1);
+      });
+  std::printf("%s after %ld epochs; best after update %ld, accuracy %.3f\n", to_string(state.end).c_str(),
+              state.epoch, *state.best_step, trainer.evaluate().at("eval").at("accuracy"));
   std::printf("predicted classes of the first four: %ld %ld %ld %ld\n", predicted[0].item<std::int64_t>(),
-              predicted[1].item<std::int64_t>(), predicted[2].item<std::int64_t>(), predicted[3].item<std::int64_t>());
+              predicted[1].item<std::int64_t>(), predicted[2].item<std::int64_t>(),
+              predicted[3].item<std::int64_t>());
 }

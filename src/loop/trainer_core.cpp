@@ -87,7 +87,7 @@ struct TrainerCore::Impl {
                   parts.flat_parameters ? ParameterLayout::flat : ParameterLayout::separate),
         shared(parts.accelerator, optimizer.arena(), modules),
         agreement(parts.accelerator.agreement()),
-        view(progress.state, progress.history, config, parts.accelerator, parts.logger) {
+        view(progress.state, progress.history, test_results, config, parts.accelerator, parts.logger) {
     if ((parts.average_buffers || parts.ema_warmup) && !parts.ema_decay) {
       const auto* setting = parts.average_buffers ? "average_buffers" : "ema_warmup";
       throw message::invalid_settings({message::problem_without_ema(setting)});

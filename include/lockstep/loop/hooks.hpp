@@ -37,13 +37,20 @@ struct RunRequests {
 class Run {
  public:
   /// Refers to all of it; `logger` may be null.
-  Run(const TrainState& state, const History& history, const TrainConfig& config, const Accelerator& accelerator,
-      RunLogger* logger)
-      : state_(state), history_(history), config_(config), accelerator_(accelerator), logger_(logger) {}
+  Run(const TrainState& state, const History& history, const std::optional<EvaluationResults>& test_results,
+      const TrainConfig& config, const Accelerator& accelerator, RunLogger* logger)
+      : state_(state),
+        history_(history),
+        test_results_(test_results),
+        config_(config),
+        accelerator_(accelerator),
+        logger_(logger) {}
 
   [[nodiscard]] const TrainState& state() const { return state_; }
   /// That of the Trainer. An epoch's record is there from epoch_end on, what is evaluated at its end later.
   [[nodiscard]] const History& history() const { return history_; }
+  /// What TrainerOptions::test gave: in run_end; unset before that, or if there was no test.
+  [[nodiscard]] const std::optional<EvaluationResults>& test_results() const { return test_results_; }
   /// The settings of this train() call as they apply.
   [[nodiscard]] const TrainConfig& config() const { return config_; }
   [[nodiscard]] const Accelerator& accelerator() const { return accelerator_; }
@@ -69,6 +76,7 @@ class Run {
  private:
   const TrainState& state_;
   const History& history_;
+  const std::optional<EvaluationResults>& test_results_;
   const TrainConfig& config_;
   const Accelerator& accelerator_;
   RunLogger* logger_;

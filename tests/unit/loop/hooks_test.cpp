@@ -342,3 +342,23 @@ CATCH_TEST_CASE("ranks with different hooks are told before the first batch") {
   });
   CATCH_CHECK(ranks.error_ids() == Words{"ranks-differ", "ranks-differ"});
 }
+
+CATCH_TEST_CASE("a run's end has its final results: the state, the history, and what the test gave") {
+  std::vector<std::string> seen;
+  HookFunctions hook;
+  const auto note = [&seen](Run& run) {
+    const auto& test = run.test_results();
+    seen.push_back(std::to_string(run.state().step) + " " + std::to_string(run.history().size()) + " " +
+                   (test ? std::to_string(static_cast<int>(test->at("test").at("loss"))) : "none"));
+  };
+  hook.run_begin = note;
+  hook.epoch_end = note;
+  hook.run_end = note;
+  OneWeightRun run(numbered_batches(2), ledger, {.test_set = batches({{0}}), .hooks = hook});
+  (void)run.trainer.train({.epochs = 1, .checkpoint_every = {}});
+  CATCH_CHECK(seen == std::vector<std::string>{"0 0 none", "2 1 none", "2 1 -2"});
+  StopRequest stop;
+  stop.request("enough");
+  (void)run.trainer.train({.epochs = 2, .checkpoint_every = {}}, {.stop = &stop});
+  CATCH_CHECK(seen.back() == "2 1 none");
+}
