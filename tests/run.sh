@@ -7,7 +7,7 @@ source cmake/setup.sh
 
 # Launchers and what makes two hosts of one, and the compiler of the fuzz targets; a test that misses some of them
 # says so and is not run.
-find_system_packages catch2 dataset-fashion-mnist git valgrind openmpi-bin slurm-wlm munge iproute2 strace \
+find_system_packages catch2 dataset-fashion-mnist git valgrind openmpi-bin slurm-wlm munge iproute2 strace rsync \
   clang libclang-rt-dev
 find_build_programs
 find_torch

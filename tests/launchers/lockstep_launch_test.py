@@ -235,6 +235,18 @@ def test_signals_reach_all_ranks():
         check(said(launch) == ["lockstep: stopped on request; the same command goes on"], launch.errors)
 
 
+def test_a_request_to_save_reaches_all_ranks_and_ends_none():
+    launch = Launch(3, "answer(signal.SIGUSR2, None); answer(signal.SIGTERM, 75); wait_for_end()")
+    launch.wait_for(3, "waiting")
+    launch.process.send_signal(signal.SIGUSR2)
+    launch.wait_for(3, "signal")
+    launch.process.send_signal(signal.SIGTERM)
+    launch.end()
+    check(launch.code == 75, f"{launch.code} {launch.errors}")
+    signals = [[note["signal"] for note in launch.notes("signal") if note["rank"] == rank] for rank in range(3)]
+    check(signals == [[signal.SIGUSR2, signal.SIGTERM]] * 3, signals)
+
+
 def test_ranks_that_a_signal_ends_are_not_started_again():
     launch = Launch(2, "wait_for_end()", "--restarts", "3")
     launch.wait_for(2, "waiting")

@@ -191,7 +191,7 @@ CATCH_TEST_CASE("checksums of tensors that are no checksums, or too few, are dam
   CATCH_CHECK(damage_of(folder).find("it has 4 tensors, of which 1 were noted") != std::string::npos);
 }
 
-CATCH_TEST_CASE("a checkpoint copied by cp and tar loads, with the names beside it (cp, tar)") {
+CATCH_TEST_CASE("a checkpoint copied by cp, tar and rsync loads, with the names beside it (cp, tar, rsync)") {
   const TemporaryDirectory directory;
   const auto root = directory.path() / "checkpoints";
   fs::path folder = every_file(root);
@@ -199,8 +199,9 @@ CATCH_TEST_CASE("a checkpoint copied by cp and tar loads, with the names beside 
   const std::string at = "cd '" + directory.path().string() + "' && ";
   CATCH_REQUIRE(std::system((at + "cp -r checkpoints copied && cp -r checkpoints/best/ alone").c_str()) == 0);
   CATCH_REQUIRE(std::system((at + "tar cf all.tar checkpoints && mkdir unpacked && tar xf all.tar -C unpacked").c_str()) == 0);
+  CATCH_REQUIRE(std::system((at + "rsync -a checkpoints/ synced").c_str()) == 0);
   const auto expected = read_checkpoint(folder);
-  for (const char* name : {"copied/best", "copied/step-00000001", "alone", "unpacked/checkpoints/best"}) {
+  for (const char* name : {"copied/best", "copied/step-00000001", "alone", "unpacked/checkpoints/best", "synced/best"}) {
     CATCH_INFO(name);
     const auto copy = read_checkpoint(directory.path() / name);
     CATCH_CHECK(copy.manifest == expected.manifest);
