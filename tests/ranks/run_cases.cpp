@@ -222,6 +222,7 @@ CATCH_TEST_CASE("the console shows a run of several ranks once", "[T-76]") {
   }
   std::vector<std::string> expected{"start 0/10"};
   for (int step = 1; step <= 10; ++step) expected.push_back("train/loss " + std::to_string(step) + "/10");
+  expected.push_back("epoch/loss 10/10");
   expected.push_back("end 10/10");
   const auto one_run = expected;
   expected.insert(expected.end(), one_run.begin(), one_run.end());
