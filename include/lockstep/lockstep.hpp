@@ -31,6 +31,7 @@
 #include "lockstep/files/weights_file.hpp"
 #include "lockstep/loop/evaluator.hpp"
 #include "lockstep/loop/hooks.hpp"
+#include "lockstep/loop/optimizer_step.hpp"
 #include "lockstep/loop/prediction.hpp"
 #include "lockstep/loop/step.hpp"
 #include "lockstep/loop/train_options.hpp"

@@ -193,8 +193,8 @@ ConfigError device_not_available(const std::string& device) {
 CheckpointError optimizer_state_not_saved(const std::string& field, const std::string& type) {
   return {"optimizer-state-not-saved",
           fmt::format(
-              "the optimizer's field {} is a {}, which a checkpoint cannot hold: tensors, numbers, flags and "
-              "tuples of them can be saved. Train without checkpoint_dir, or use another optimizer.",
+              "the optimizer's field {} is a {}, which a checkpoint cannot hold: tensors and lists of them, "
+              "numbers, flags, texts and tuples of them can be saved. Train without checkpoint_dir, or use another optimizer.",
               field, type)};
 }
 

@@ -54,6 +54,8 @@ void visit_fields(Is<TrainConfig> auto& config, auto&& field) {
   field("max_grad_value", config.max_grad_value);
   field("monitor", config.monitor);
   field("restore_best", config.restore_best);
+  field("debug", config.debug);
+  field("overfit_one_batch", config.overfit_one_batch);
 }
 
 void visit_fields(Is<TrainState> auto& state, auto&& field) {

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-void AccumulationWindow::add(const StepOutput& output) {
+void AccumulationWindow::add(const StepOutput& output, const Backward& backward) {
   const auto [samples, loss] = read_values(output);
   if (samples > 0) {
     if (!std::isfinite(loss)) {
@@ -19,7 +19,8 @@ void AccumulationWindow::add(const StepOutput& output) {
     if (!output.loss.requires_grad()) throw message::loss_without_gradient();
     if (loss_unit_ == 0) loss_unit_ = samples;
     const double weight = static_cast<double>(samples) / static_cast<double>(loss_unit_) * loss_scale_;
-    (weight == 1 ? output.loss : at::mul(output.loss, weight)).backward();
+    const at::Tensor& loss_in_window = weight == 1 ? output.loss : at::mul(output.loss, weight);
+    backward ? backward(loss_in_window) : loss_in_window.backward();
     totals_.add(loss, samples, output.metrics);
     samples_ += samples;
   }

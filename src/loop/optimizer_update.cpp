@@ -28,11 +28,8 @@ UpdateOutcome overflow(const AccumulationWindow& window, const std::vector<std::
 
 }  // namespace
 
-UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t samples_on_all_ranks,
-                               OptimizerAdapter& optimizer, WeightAverage* average,
-                               const UpdateSettings& settings, LossScaler* scaler) {
-  if (samples_on_all_ranks == 0) return {.result = UpdateResult::skipped_empty};
-
+MeanGradient mean_gradient(const AccumulationWindow& window, std::int64_t samples_on_all_ranks, OptimizerAdapter& optimizer,
+                           const UpdateSettings& settings) {
   const c10::AutoGradMode no_grad(false);
   const auto& gradients = optimizer.arena().gradients();
   double divisor = static_cast<double>(samples_on_all_ranks) / static_cast<double>(window.loss_unit()) *
@@ -41,7 +38,7 @@ UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t sa
   double norm = gradient_norm(gradients) / divisor;
   if (!std::isfinite(norm)) {
     const auto names = not_finite(optimizer.parameters());
-    if (!names.empty()) return overflow(window, names, scaler);
+    if (!names.empty()) return {.not_finite = names};
     norm = exact_gradient_norm(gradients) / divisor;
   }
 
@@ -62,11 +59,21 @@ UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t sa
     at::_foreach_clamp_max_(gradients, *settings.max_value);
   }
   if (settings.before_update) settings.before_update();
+  return {.norm = norm, .divisor = divisor};
+}
+
+UpdateOutcome optimizer_update(const AccumulationWindow& window, std::int64_t samples_on_all_ranks,
+                               OptimizerAdapter& optimizer, WeightAverage* average,
+                               const UpdateSettings& settings, LossScaler* scaler) {
+  if (samples_on_all_ranks == 0) return {.result = UpdateResult::skipped_empty};
+  const c10::AutoGradMode no_grad(false);
+  const MeanGradient gradient = mean_gradient(window, samples_on_all_ranks, optimizer, settings);
+  if (!gradient.not_finite.empty()) return overflow(window, gradient.not_finite, scaler);
 
   if (average) average->start();
-  optimizer.step({.divisor = divisor, .average = average, .clear_gradients = !settings.keep_gradients});
+  optimizer.step({.divisor = gradient.divisor, .average = average, .clear_gradients = !settings.keep_gradients});
   if (scaler) scaler->after_update();
-  return {.result = UpdateResult::applied, .gradient_norm = norm};
+  return {.result = UpdateResult::applied, .gradient_norm = gradient.norm};
 }
 
 }  // namespace lockstep

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "lockstep/loop/accumulation_window.hpp"
 #include "lockstep/loop/update_outcome.hpp"
@@ -23,6 +25,17 @@ struct UpdateSettings {
   /// Sees the gradient as the optimizer gets it.
   std::function<void()> before_update = {};
 };
+
+/// A window's gradient as the optimizer is to get it, but for one division.
+struct MeanGradient {
+  double norm = 0;                           ///< before clipping
+  double divisor = 1;                        ///< what all elements are still to be divided by
+  std::vector<std::string> not_finite = {};  ///< parameters; if there are any, nothing was done but to look
+};
+
+/// Measures the window's summed gradients and clips them. The arena's window is closed. Waits for the device.
+MeanGradient mean_gradient(const AccumulationWindow& window, std::int64_t samples_on_all_ranks, OptimizerAdapter& optimizer,
+                           const UpdateSettings& settings);
 
 /// Divides the window's summed gradients by its samples on all ranks and its loss scale, measures their norm,
 /// refuses what is not finite, clips, steps the optimizer, moves the average, and tells the scaler. Nothing

@@ -102,11 +102,11 @@ void SharedRun::open_window(const AccumulationWindow& window) {
   if (sync_ && unit_known_) sync_->expect_vote();
 }
 
-void SharedRun::add(AccumulationWindow& window, const StepOutput& output, bool last) {
+void SharedRun::add(AccumulationWindow& window, const StepOutput& output, bool last, const Backward& backward) {
   // Until the ranks know the unit that all divide by, a gradient may have to be rescaled before it is sent.
   const bool overlap = sync_ && last && unit_known_;
   if (overlap) sync_->arm();
-  window.add(output);
+  window.add(output, backward);
   if (overlap) sync_->disarm();
   arena_.after_backward();
 }

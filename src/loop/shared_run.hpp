@@ -46,8 +46,8 @@ class SharedRun {
 
   /// A window opens; its first gradients come next.
   void open_window(const AccumulationWindow& window);
-  /// Runs the microbatch's backward pass; `last`: of this rank's window.
-  void add(AccumulationWindow& window, const StepOutput& output, bool last);
+  /// Runs the microbatch's backward pass; `last`: of this rank's window. `backward`: see AccumulationWindow::add().
+  void add(AccumulationWindow& window, const StepOutput& output, bool last, const Backward& backward);
   /// Votes, and sums the gradients; the window then has the denominator's unit that all ranks use. Errors: those of
   /// Agreement::meet().
   AgreedWindow close_window(AccumulationWindow& window, bool stop, bool save, bool more_data);

@@ -12,16 +12,21 @@
 #include <utility>
 
 #include "base/hook_messages.hpp"
+#include "base/loop_messages.hpp"
 #include "base/rank_messages.hpp"
 #include "base/run_messages.hpp"
 #include "base/saving_messages.hpp"
+#include "config/debug_variable.hpp"
 #include "config/json.hpp"
 #include "lockstep/base/messages.hpp"
 #include "lockstep/base/random.hpp"
+#include "lockstep/data/prefetcher.hpp"
 #include "lockstep/optim/parameter_groups.hpp"
 #include "lockstep/ranks/sync_batch_norm.hpp"
 #include "lockstep/tensors/random_state.hpp"
 #include "loop/checkpoint_keeper.hpp"
+#include "loop/closure_update.hpp"
+#include "loop/debug_run.hpp"
 #include "loop/histograms.hpp"
 #include "loop/host_copy.hpp"
 #include "loop/metric_names.hpp"
@@ -100,6 +105,10 @@ struct TrainerCore::Impl {
     for (const auto& buffer : modules.buffers()) buffers_before_window.push_back(at::empty_like(buffer));
     progress.run_id = new_run_id();
     progress.loss_scaler = new_loss_scaler(parts.accelerator.options());
+    if (parts.optimizer_step && progress.loss_scaler) {
+      const auto precision = to_string(parts.accelerator.options().precision);
+      throw message::invalid_settings({message::problem_optimizer_step_scaled(precision)});
+    }
     for (const auto& state : parts.hooks.states()) register_state(state);
   }
 
@@ -182,6 +191,16 @@ struct TrainerCore::Impl {
   bool is_main() const { return parts.accelerator.is_main_process(); }
   /// On all ranks alike, while the folder is open on the main one alone.
   bool saves() const { return !checkpoint_dir.empty() && !only_evaluates(); }
+
+  /// Of what was resumed and planned without it.
+  void begin_debugging() {
+    config = debug_config(std::move(config), {.epoch = state().epoch,
+                                              .batch = progress.source_batch,
+                                              .batches_per_round = batches_per_round(),
+                                              .ranks = parts.accelerator.world_size()});
+    no_workers.emplace();
+    warn(message::warning_debug());
+  }
 
   // ---- talking ----
 
@@ -527,7 +546,10 @@ struct TrainerCore::Impl {
   void evaluate_test() {
     if (!parts.test) return;
     const auto& test = *parts.test;
-    test_results = evaluate(test, {.sets = test.sets, .objective = modules.objective()},
+    test_results = evaluate(test,
+                            {.sets = test.sets,
+                             .limit_batches = config.debug ? config.limit_evaluation_batches : std::nullopt,
+                             .objective = modules.objective()},
                             !best.empty() ? Weights::best : average ? Weights::ema : Weights::raw);
     Values values;
     append(values, "", *test_results);
@@ -564,6 +586,30 @@ struct TrainerCore::Impl {
   }
 
   // ---- the window ----
+
+  /// After the window was closed.
+  UpdateOutcome update(std::int64_t samples_on_all_ranks) {
+    auto* const moved = average ? &*average : nullptr;
+    const UpdateSettings update_settings{.max_norm = config.max_grad_norm,
+                                         .max_value = config.max_grad_value,
+                                         .keep_gradients = config.log_histograms_every.has_value(),
+                                         .before_clip = caller(hooks().before_clip),
+                                         .before_update = caller(hooks().before_update)};
+    if (!parts.optimizer_step) {
+      return optimizer_update(*window, samples_on_all_ranks, optimizer, moved, update_settings,
+                              progress.loss_scaler ? &*progress.loss_scaler : nullptr);
+    }
+    return closure_update(*window, samples_on_all_ranks,
+                          {.optimizer = parts.optimizer,
+                           .adapter = optimizer,
+                           .shared = shared,
+                           .agreement = agreement,
+                           .optimizer_step = parts.optimizer_step,
+                           .step_again = parts.step_again,
+                           .backward = parts.backward,
+                           .before_sync = caller(hooks().before_sync)},
+                          moved, update_settings);
+  }
 
   void put_buffers_back() {
     const c10::AutoGradMode no_grad(false);
@@ -684,6 +730,7 @@ struct TrainerCore::Impl {
             {"tensors", shared.describe_tensors()},
             {"saves", saves()},
             {"hooks", parts.hooks.layout()},
+            {"optimizer_step", static_cast<bool>(parts.optimizer_step)},
             {"resumes", resumes}};
   }
 
@@ -751,6 +798,7 @@ struct TrainerCore::Impl {
   bool some_rank_logs = false;
   bool began = false;           // in an earlier call, or from a checkpoint
   std::optional<AccumulationWindow> window;
+  std::optional<NoWorkersScope> no_workers;  // while debugging
 };
 
 TrainerCore::TrainerCore(Parts parts) : impl_(std::make_unique<Impl>(std::move(parts))) {}
@@ -885,6 +933,7 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
     check();
   });
   run.config = config;
+  agreement.locally([&] { run.config.debug = config.debug || debug_variable(); });
   agreement.locally([&] { run.refuse_uneven_batch_norm(); });
   run.metadata = options.metadata;
   run.stop = options.stop;
@@ -893,7 +942,7 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
   run.skipped_saves = 0;
   run.unsaved = nullptr;
   run.stop_reason = {};
-  run.checkpoint_dir = options.checkpoint_dir;
+  run.checkpoint_dir = run.config.debug ? std::filesystem::path() : options.checkpoint_dir;
   run.resumes = options.resume_from.has_value();
   run.resumed = false;
   run.test_results = {};
@@ -937,6 +986,10 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
   if (found) run.share_history();
   if (options.reset_history) run.progress.history = {};
   run.modules.train();
+  if (run.config.debug) run.begin_debugging();
+  if (run.config.overfit_one_batch) {
+    run.warn(message::warning_overfit(run.parts.accelerator.options().gradient_accumulation_steps));
+  }
 
   agreement.locally([&] {
     if (!run.parts.logger) return;
@@ -946,7 +999,8 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
          .run_id = run.progress.run_id,
          .config = run.resolved_config().dump(2),
          .versions = {{"torch", TORCH_VERSION}},
-         .seed = run.parts.accelerator.options().seed});
+         .seed = run.parts.accelerator.options().seed,
+         .console_only = run.config.debug});
     run.log(run.state().batches > 0 || run.resumed ? "resume" : "start", {}, {});
   });
   run.meter.start(run.state().step, run.state().samples);
@@ -975,7 +1029,7 @@ void TrainerCore::add(const StepOutput& output, bool last) {
   auto& run = *impl_;
   run.call(run.hooks().after_loss, output);
   // Sums under way could not be looked at.
-  run.shared.add(*run.window, output, last && run.hooks().before_sync.empty());
+  run.shared.add(*run.window, output, last && run.hooks().before_sync.empty(), run.parts.backward);
   run.lap(Activity::step);
 }
 
@@ -992,6 +1046,10 @@ Shard TrainerCore::shard() const {
 }
 
 std::int64_t TrainerCore::first_batch() const { return impl_->progress.source_batch; }
+
+bool TrainerCore::overfits() const { return impl_->config.overfit_one_batch; }
+
+bool TrainerCore::keeps_batches() const { return static_cast<bool>(impl_->parts.optimizer_step); }
 
 AccumulationWindow& TrainerCore::open_window() {
   auto& run = *impl_;
@@ -1035,18 +1093,12 @@ bool TrainerCore::close_window(bool more_data) {
   if (!run.torch_schedule) run.optimizer.set_rates(progress.rates.factor(state));
   UpdateOutcome outcome;
   try {
-    outcome = optimizer_update(*run.window, agreed.samples, run.optimizer, run.average ? &*run.average : nullptr,
-                               {.max_norm = run.config.max_grad_norm,
-                                .max_value = run.config.max_grad_value,
-                                .keep_gradients = run.config.log_histograms_every.has_value(),
-                                .before_clip = run.caller(run.hooks().before_clip),
-                                .before_update = run.caller(run.hooks().before_update)},
-                               progress.loss_scaler ? &*progress.loss_scaler : nullptr);
+    outcome = run.update(agreed.samples);
   } catch (const NonFiniteError&) {
     // The gradients are the same on all ranks.
     agreement.together([] { throw; });
   } catch (...) {
-    if (agreement.alone()) throw;
+    if (agreement.alone() || agreement.settled()) throw;
     agreement.fail(std::current_exception());
   }
   const bool updated = outcome.result == UpdateResult::applied;
@@ -1141,12 +1193,14 @@ TrainState TrainerCore::finish() {
     if (run.parts.logger) run.parts.logger->end();
   });
   if (!run.agreement.alone()) (void)run.agreement.meet({.phase = Phase::run_end});
+  run.no_workers.reset();
   run.checkpoints.close();
   return run.state();
 }
 
 void TrainerCore::fail() noexcept {
   auto& run = *impl_;
+  run.no_workers.reset();
   // Whatever is thrown alone is thrown in a window: everywhere else it waits for a vote.
   if (!run.agreement.alone() && !run.agreement.settled()) run.shared.fail_window(std::current_exception(), run.progress.loss_unit);
   if (run.window) {

@@ -16,6 +16,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/serialize/archive.h>
 
+#include <algorithm>
 #include <map>
 #include <sstream>
 #include <typeinfo>
@@ -43,6 +44,7 @@ json json_of(const c10::IValue& value, const std::string& where) {
   if (value.isInt()) return value.toInt();
   if (value.isBool()) return value.toBool();
   if (value.isDouble()) return value.toDouble();
+  if (value.isString()) return value.toStringRef();
   if (value.isNone()) return nullptr;
   if (value.isTuple()) {
     auto list = json::array();
@@ -56,6 +58,7 @@ c10::IValue to_ivalue(const json& value) {
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_number_integer()) return value.get<std::int64_t>();
   if (value.is_number()) return value.get<double>();
+  if (value.is_string()) return value.get<std::string>();
   if (value.is_array()) {
     std::vector<c10::IValue> elements;
     for (const auto& element : value) elements.push_back(to_ivalue(element));
@@ -76,6 +79,25 @@ json options_of(InputArchive& options, const std::string& where) {
 
 /// Where our own optimizers' state has how often a parameter was stepped.
 const std::string step_field = "/step";
+
+/// L-BFGS has lists of tensors: in the state's description stands how many, and each has a name of its own.
+const std::string list_size = "tensors";
+
+std::string name_in_list(const std::string& list, std::size_t place) { return list + "." + std::to_string(place); }
+
+bool is_tensor_list(const c10::IValue& value) {
+  if (!value.isList()) return false;
+  const auto elements = value.toListRef();
+  return std::all_of(elements.begin(), elements.end(), [](const auto& element) { return element.isTensor(); });
+}
+
+/// What an L-BFGS holds between its updates only to save allocations; LibTorch fails to save it.
+void drop_scratch(torch::optim::Optimizer& optimizer) {
+  if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) == nullptr) return;
+  for (const auto& entry : optimizer.state()) {
+    static_cast<torch::optim::LBFGSParamState&>(*entry.second).al(std::nullopt);
+  }
+}
 
 std::string group_key(std::size_t group) { return "param_groups/" + std::to_string(group); }
 
@@ -205,6 +227,7 @@ void OptimizerAdapter::load_own(const OptimizerState& saved) {
 
 OptimizerState OptimizerAdapter::state() const {
   if (own_) return own_state();
+  drop_scratch(optimizer_);
   OutputArchive archive;
   optimizer_.save(archive);
   InputArchive saved = reopen(archive);
@@ -236,6 +259,12 @@ OptimizerState OptimizerAdapter::state() const {
         const std::string name = names_[i][j] + "/" + field;
         if (value.isTensor()) {
           result.tensors.emplace_back(name, value.toTensor());
+        } else if (is_tensor_list(value)) {
+          const auto elements = value.toListRef();
+          scalars[field] = {{list_size, elements.size()}};
+          for (std::size_t k = 0; k < elements.size(); ++k) {
+            result.tensors.emplace_back(name_in_list(name, k), elements[k].toTensor());
+          }
         } else {
           scalars[field] = json_of(value, name);
         }
@@ -262,8 +291,9 @@ std::vector<std::string> OptimizerAdapter::misfits(const OptimizerState& saved) 
   for (const auto& [name, tensor] : saved.tensors) {
     const auto parameter_name = name.substr(0, name.rfind('/'));
     for (const auto& [own_name, parameter] : parameters_) {
-      // Every state tensor of the common optimizers has its parameter's shape, or is a scalar.
-      if (own_name == parameter_name && tensor.dim() != 0 && tensor.sizes() != parameter.sizes()) {
+      // Every state tensor of the common optimizers has its parameter's shape, or is a scalar; but L-BFGS has all
+      // parameters in one.
+      if (saved_kind != "LBFGS" && own_name == parameter_name && tensor.dim() != 0 && tensor.sizes() != parameter.sizes()) {
         problems.push_back(message::problem_shape(name, tensor.sizes().vec(), parameter.sizes().vec()));
       }
     }
@@ -271,12 +301,38 @@ std::vector<std::string> OptimizerAdapter::misfits(const OptimizerState& saved) 
   return problems;
 }
 
+std::function<void()> OptimizerAdapter::restore_point() {
+  if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer_) == nullptr) {
+    OptimizerState before = state();
+    if (own_) {
+      for (auto& tensor : before.tensors) tensor.second = tensor.second.clone();
+    }
+    return [this, before = std::move(before)] { load(before); };
+  }
+  // Its history may be a hundred times the parameters, and is replaced by it, never written into: so that is shared.
+  std::vector<std::pair<void*, std::shared_ptr<torch::optim::LBFGSParamState>>> before;
+  const auto copy_of = [](const torch::optim::OptimizerParamState& state) {
+    auto copy = static_cast<const torch::optim::LBFGSParamState&>(state);
+    if (copy.prev_flat_grad().defined()) copy.prev_flat_grad(copy.prev_flat_grad().clone());
+    return copy;
+  };
+  for (const auto& [key, state] : optimizer_.state()) {
+    before.emplace_back(key, std::make_shared<torch::optim::LBFGSParamState>(copy_of(*state)));
+  }
+  return [this, before = std::move(before), copy_of] {
+    optimizer_.state().clear();
+    for (const auto& [key, state] : before) {
+      optimizer_.state()[key] = std::make_unique<torch::optim::LBFGSParamState>(copy_of(*state));
+    }
+  };
+}
+
 void OptimizerAdapter::load(const OptimizerState& saved) {
   if (own_) return load_own(saved);
-  std::map<std::string, NamedTensors> fields_of;
+  std::map<std::string, std::map<std::string, at::Tensor>> fields_of;
   for (const auto& [name, tensor] : saved.tensors) {
     const auto slash = name.rfind('/');
-    fields_of[name.substr(0, slash)].emplace_back(name.substr(slash + 1), tensor);
+    fields_of[name.substr(0, slash)].emplace(name.substr(slash + 1), tensor);
   }
 
   OutputArchive archive;
@@ -300,10 +356,22 @@ void OptimizerAdapter::load(const OptimizerState& saved) {
       group.write("params/" + std::to_string(j), c10::IValue(parameter_key));
       if (!description.at("state").contains(name)) continue;
       OutputArchive fields(archive.compilation_unit());
-      for (const auto& [field, value] : description.at("state").at(name).items())
-        fields.write(field, to_ivalue(value));
+      auto& tensors = fields_of[name];
       const auto device = optimizer_.param_groups()[i].params()[j].device();
-      for (const auto& [field, tensor] : fields_of[name]) fields.write(field, c10::IValue(tensor.to(device)));
+      for (const auto& [field, value] : description.at("state").at(name).items()) {
+        if (!value.is_object()) {
+          fields.write(field, to_ivalue(value));
+          continue;
+        }
+        c10::List<at::Tensor> list;
+        for (std::size_t k = 0; k < value.at(list_size).get<std::size_t>(); ++k) {
+          const auto element = name_in_list(field, k);
+          list.push_back(tensors.at(element).to(device));
+          tensors.erase(element);
+        }
+        fields.write(field, c10::IValue(std::move(list)));
+      }
+      for (const auto& [field, tensor] : tensors) fields.write(field, c10::IValue(tensor.to(device)));
       state.write(parameter_key, fields);
     }
     group.write("options", options);

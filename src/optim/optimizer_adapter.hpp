@@ -3,6 +3,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -55,12 +56,14 @@ class OptimizerAdapter {
   [[nodiscard]] double rate(std::size_t group) const;
   void set_rate(std::size_t group, double rate);
 
-  /// Errors: CheckpointError `optimizer-state-not-saved` for a state that is no tensor, number, flag or tuple
-  /// of them.
+  /// Errors: CheckpointError `optimizer-state-not-saved` for a state that is no tensor or list of tensors, and no number,
+  /// flag, text or tuple of them.
   [[nodiscard]] OptimizerState state() const;
   /// What of `saved` does not fit this optimizer, a sentence each; empty: load() will work.
   [[nodiscard]] std::vector<std::string> misfits(const OptimizerState& saved) const;
   void load(const OptimizerState& saved);
+  /// Puts the state back to what it is now, each time it is called; refers to this adapter.
+  [[nodiscard]] std::function<void()> restore_point();
 
  private:
   [[nodiscard]] OptimizerState own_state() const;

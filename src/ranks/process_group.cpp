@@ -53,6 +53,8 @@ const char* name_of(Phase phase) {
       return "start";
     case Phase::window:
       return "window";
+    case Phase::optimizer_step:
+      return "optimizer step";
     case Phase::requests:
       return "requests of hooks";
     case Phase::evaluation:

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "config/debug_variable.hpp"
 #include "lockstep/base/messages.hpp"
 #include "watch/console_sink.hpp"
 #include "watch/jsonl_sink.hpp"
@@ -47,12 +48,14 @@ struct RunLogger::Impl {
   std::vector<NamedSink> sinks;
   int added_sinks = 0;
   bool ended = true;
+  bool console_only = false;  // in this train() call
 
   void warn(const std::string& text) { console->print(spdlog::level::warn, text); }
 
   template <class Call>
   void call_sinks(Call call, std::int64_t events_in_call) {
     for (NamedSink& sink : sinks) {
+      if (console_only && sink.sink != console) continue;
       try {
         call(*sink.sink);
       } catch (const std::exception& error) {
@@ -74,12 +77,14 @@ RunLogger::RunLogger(std::filesystem::path run_dir, RunLoggerOptions options)
   Impl& impl = *impl_;
   impl.run_dir = std::move(run_dir);
   if (!options.is_main_process) return;
-  impl.directory.emplace(impl.run_dir);
-  impl.record.emplace(*impl.directory, options.record_git);
   impl.console = std::make_shared<ConsoleSink>(std::move(options.console), options.quiet,
                                                options.seconds_between_lines);
-  impl.sinks = {{"metrics.jsonl", std::make_shared<JsonlSink>(impl.run_dir / "metrics.jsonl")},
-                {"the console", impl.console}};
+  impl.sinks = {{"the console", impl.console}};
+  if (!options.files || debug_variable()) return;
+  impl.directory.emplace(impl.run_dir);
+  impl.record.emplace(*impl.directory, options.record_git);
+  impl.sinks.insert(impl.sinks.begin(),
+                    {"metrics.jsonl", std::make_shared<JsonlSink>(impl.run_dir / "metrics.jsonl")});
   if (options.tensorboard)
     impl.sinks.push_back({"the TensorBoard files", std::make_shared<TensorboardSink>(*impl.directory)});
 }
@@ -91,7 +96,7 @@ RunLogger::~RunLogger() {
 const std::filesystem::path& RunLogger::run_dir() const { return impl_->run_dir; }
 
 void RunLogger::add_sink(std::shared_ptr<Sink> sink) {
-  if (!impl_->directory) return;
+  if (!impl_->console) return;
   impl_->sinks.push_back({fmt::format("the added sink {}", ++impl_->added_sinks), std::move(sink)});
 }
 
@@ -102,10 +107,13 @@ void RunLogger::log(LogEvent event) {
 }
 
 void RunLogger::begin(const RunStart& start) {
-  if (!impl_->directory) return;
+  if (!impl_->console) return;
   impl_->ended = false;
-  impl_->directory->replace_file("config.json", start.config + "\n");
-  impl_->record->begin(start);
+  impl_->console_only = start.console_only;
+  if (impl_->directory && !start.console_only) {
+    impl_->directory->replace_file("config.json", start.config + "\n");
+    impl_->record->begin(start);
+  }
   impl_->call_sinks([&](Sink& sink) { sink.begin(start); }, 0);
 }
 
@@ -128,6 +136,7 @@ void RunLogger::end() {
     if (sink.lost > 0) impl_->warn(message::events_were_lost(sink.name, std::exchange(sink.lost, 0)));
     sink.warned = false;
   }
+  impl_->console_only = false;
 }
 
 void info_on_console(const std::string& text) { console_logger().info(spdlog::string_view_t(text)); }

@@ -55,6 +55,14 @@ struct TrainConfig {
   std::optional<Monitor> monitor = {};
   /// After a normal end the model holds the best weights, until the next train() call, which goes on from the last ones.
   bool restore_best = false;
+  /// Try whether a program runs from end to end: one batch a rank of the training data, of each evaluation set and of the
+  /// test, at most one epoch, no loader threads, no files, and a warning. planned_steps(), updates_per_epoch() and the
+  /// schedule keep their size. Also by LOCKSTEP_DEBUG=1. The Trainer goes on from where it stands, and so does what
+  /// follows in it.
+  bool debug = false;
+  /// Try whether the model can learn at all: every window gets the first batches of epoch 0, while epochs keep their
+  /// length. A warning says so.
+  bool overfit_one_batch = false;
 };
 
 /// Every mistake in the settings themselves, each a sentence with its remedy; empty if there is none.

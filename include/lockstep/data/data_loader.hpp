@@ -116,7 +116,7 @@ class EpochStream {
  public:
   /// Of the batches load(0) to load(count - 1).
   EpochStream(std::function<Batch(std::int64_t)> load, std::int64_t count, int workers) : end_(count) {
-    const auto threads = static_cast<int>(std::min<std::int64_t>(workers, count));
+    const auto threads = NoWorkersScope::active() ? 0 : static_cast<int>(std::min<std::int64_t>(workers, count));
     if (threads > 0) {
       prefetcher_ = std::make_unique<Prefetcher<Batch>>(std::move(load), 0, count, threads);
     } else {

@@ -15,6 +15,21 @@
 
 namespace lockstep {
 
+/// As long as it lives, EpochStreams that this thread opens have no worker threads.
+class [[nodiscard]] NoWorkersScope {
+ public:
+  NoWorkersScope() : outer_(std::exchange(active_, true)) {}
+  ~NoWorkersScope() { active_ = outer_; }
+  NoWorkersScope(const NoWorkersScope&) = delete;
+  NoWorkersScope& operator=(const NoWorkersScope&) = delete;
+
+  [[nodiscard]] static bool active() { return active_; }
+
+ private:
+  static inline thread_local bool active_ = false;
+  bool outer_;
+};
+
 /// Calls `load(n)` for n from `first` to `end - 1` in `workers` threads, at most two a worker ahead of the
 /// consumer.
 ///

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "lockstep/tensors/metric_totals.hpp"
 #include "lockstep/tensors/step_output.hpp"
@@ -13,6 +14,9 @@ struct WindowPosition {
   std::int64_t update = 1;  ///< the update this window is for, from 1
   int rank = 0;
 };
+
+/// What runs in the place of loss.backward(), on the loss as the window weighs it.
+using Backward = std::function<void(const at::Tensor& loss)>;
 
 /// Sums gradients over up to `size` microbatches.
 ///
@@ -28,11 +32,12 @@ class AccumulationWindow {
                      double loss_scale = 1)
       : size_(size), loss_unit_(loss_unit), position_(position), loss_scale_(loss_scale) {}
 
-  /// Runs one microbatch's backward pass. One without samples adds nothing, and its loss is not looked at.
+  /// Runs one microbatch's backward pass, by `backward` if that is set. One without samples adds nothing, and its loss
+  /// is not looked at.
   /// Errors: StepError `missing-num-samples`, `negative-num-samples`, `invalid-num-samples`,
   /// `undefined-loss`, `loss-not-scalar`, `loss-not-floating`, `loss-without-gradient`, `invalid-metric`;
   /// NonFiniteError `non-finite-loss`. Waits for the device, once: loss and num_samples are read.
-  void add(const StepOutput& output);
+  void add(const StepOutput& output, const Backward& backward = {});
 
   /// The unit that all ranks use. Whoever calls this has rescaled the gradients to it.
   void agree_on(std::int64_t loss_unit) { loss_unit_ = loss_unit; }

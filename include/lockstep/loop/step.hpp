@@ -5,6 +5,13 @@
 // Valid: any callable as step(Net&, const Batch&) that returns a StepOutput: a lambda with explicit or `auto` parameters,
 // a function, an object with operator(). Batch may be taken by value. Invalid: one that takes a shared_ptr or a module
 // holder instead of the module, takes the batch as Batch&, or returns a bare loss (its denominator would be a guess).
+//
+// An object with operator() may have two methods more, each in the place of what happens without it:
+//
+//   Batch to_device(const Batch& batch, const lockstep::Placement& where);   // place(batch, where)
+//   void backward(const at::Tensor& loss);                                   // loss.backward(), in training
+//
+// The loss that backward() gets is weighted and scaled: its gradients are added up over the window.
 #pragma once
 
 #include <concepts>
@@ -59,6 +66,31 @@ struct StepSignature<Step> : Signature<decltype(&Step::operator())> {};
 
 }  // namespace detail
 
+namespace detail {
+
+template <class Step, class Batch>
+concept MovesBatches = requires(Step& step, const Batch& batch, const Placement& where) {
+  { step.to_device(batch, where) } -> std::same_as<Batch>;
+};
+
+template <class Step>
+concept RunsBackward = requires(Step& step, const at::Tensor& loss) { step.backward(loss); };
+
+/// Checks the methods that a Step may have besides operator().
+template <class Step, class Batch>
+consteval bool check_step_methods() {
+  constexpr bool moves = MovesBatches<Step, Batch> || !requires { &Step::to_device; };
+  static_assert(moves,
+                "lockstep: a Step's to_device must be a method that can be called as to_device(const Batch&, const "
+                "Placement&) and returns a Batch");
+  constexpr bool runs = RunsBackward<Step> || !requires { &Step::backward; };
+  static_assert(runs,
+                "lockstep: a Step's backward must be a method that can be called as backward(const at::Tensor& loss)");
+  return moves && runs;
+}
+
+}  // namespace detail
+
 /// Checks a Step at compile time. Every way out that finds a mistake says so in one sentence, and the last one is
 /// unconditional, so that no wrong Step compiles in silence.
 template <class Step, class Model, class Batch>
@@ -88,7 +120,7 @@ consteval bool check_step() {
                   "lockstep: a Step returns a StepOutput{.loss, .num_samples}; a bare loss has no denominator");
     static_assert(std::is_same_v<Result, at::Tensor> || std::is_same_v<Result, StepOutput>,
                   "lockstep: a Step returns a lockstep::StepOutput (write -> lockstep::StepOutput after its parameters)");
-    return std::is_same_v<Result, StepOutput>;
+    return std::is_same_v<Result, StepOutput> && detail::check_step_methods<Step, Batch>();
   }
 }
 
@@ -110,10 +142,19 @@ struct ModuleOf<T> : ModuleOf<typename T::ContainedType> {};
 
 namespace detail {
 
+template <class Step, class Batch>
+Batch place_for(Step& step, const Batch& batch, const Placement& where) {
+  if constexpr (MovesBatches<Step, Batch>) {
+    return step.to_device(batch, where);
+  } else {
+    return place(batch, where);
+  }
+}
+
 /// Runs the Step on a batch where the model is, under autocast if the precision is mixed.
 template <class Step, class Model, class Batch>
 StepOutput call_step(Step& step, Model& model, const Batch& batch, const Accelerator& accelerator) {
-  const Batch placed = place(batch, accelerator.placement());
+  const Batch placed = place_for(step, batch, accelerator.placement());
   std::optional<AutocastScope> autocast;
   if (const auto type = autocast_type(accelerator.options().precision)) {
     autocast.emplace(accelerator.device().type(), *type);

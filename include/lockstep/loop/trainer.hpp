@@ -10,6 +10,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/messages.hpp"
 #include "lockstep/files/weights_file.hpp"
@@ -43,6 +44,9 @@ struct TrainerOptions {
   /// Every rank's source yields batches of its own, from its own files say; else all have the same source, whose batches
   /// are dealt to the ranks in turn.
   bool own_batches = false;
+  /// Steps the optimizer in the place of optimizer.step(), for one that evaluates a window several times, as
+  /// torch::optim::LBFGS does. The window's batches are kept meanwhile. Not with fp16, whose gradients are scaled.
+  OptimizerStep optimizer_step = {};
   /// Outlives the Trainer.
   RunLogger* logger = nullptr;
   /// Code of your own at fixed points of the run, called in this order.
@@ -89,6 +93,12 @@ class Trainer {
                .own_batches = options.own_batches,
                .logger = options.logger,
                .hooks = std::move(options.hooks),
+               .backward = backward(),
+               .optimizer_step = std::move(options.optimizer_step),
+               .step_again =
+                   [this](std::int64_t microbatch) {
+                     return run_step(microbatch, window_batches_[static_cast<std::size_t>(microbatch)]);
+                   },
                .source = source_facts(source, options.own_batches ? 1 : accelerator.world_size()),
                .evaluation = evaluation_with(evaluator_),
                .test = evaluation_with(options.test.get())}) {}
@@ -152,6 +162,7 @@ class Trainer {
     const c10::AutoGradMode gradients(true);
     try {
       core_.begin(config, options);
+      read_first_batches();
       while (!core_.finished()) {
         EpochBatches<Source> batches(source_, core_.state().epoch, core_.first_batch(), core_.epoch_limit(),
                                      core_.shard());
@@ -160,14 +171,14 @@ class Trainer {
         bool more_anywhere = true;
         while (more_anywhere && !core_.finished()) {
           AccumulationWindow& window = core_.open_window();
+          window_batches_.clear();
           while (more && !window.full()) {
-            const auto batch = batches.next();
+            auto batch = batches.next();
             core_.lap(Activity::data);
-            if constexpr (Checked::value) {
-              const StepOutput output = detail::call_step(step_, *model_, batch, accelerator_);
-              more = batches.more();
-              core_.add(output, window.last() || !more);
-            }
+            const StepOutput output = run_step(window.microbatches(), batch);
+            more = batches.more();
+            core_.add(output, window.last() || !more);
+            if (core_.keeps_batches()) window_batches_.push_back(std::move(batch));
           }
           more_anywhere = core_.close_window(more);
         }
@@ -215,6 +226,36 @@ class Trainer {
   }
 
  private:
+  using Batch = batch_t<Source>;
+
+  /// On a microbatch of the window, from 0, whose batch is `own` unless all windows get the same ones.
+  StepOutput run_step(std::int64_t microbatch, const Batch& own) {
+    const auto place = static_cast<std::size_t>(microbatch);
+    const Batch& batch = first_batches_.empty() ? own : first_batches_[place % first_batches_.size()];
+    if constexpr (Checked::value) {
+      return detail::call_step(step_, *model_, batch, accelerator_);
+    } else {
+      return {};
+    }
+  }
+
+  /// Those of this rank's first window in epoch 0, if all windows get them.
+  void read_first_batches() {
+    first_batches_.clear();
+    if (!core_.overfits() || core_.finished()) return;
+    EpochBatches<Source> batches(source_, 0, 0, core_.epoch_limit(), core_.shard());
+    const auto size = static_cast<std::size_t>(accelerator_.options().gradient_accumulation_steps);
+    while (first_batches_.size() < size && batches.more()) first_batches_.push_back(batches.next());
+  }
+
+  Backward backward() {
+    if constexpr (detail::RunsBackward<Step>) {
+      return [this](const at::Tensor& loss) { step_.backward(loss); };
+    } else {
+      return {};
+    }
+  }
+
   std::optional<detail::Evaluation> evaluation_with(ModelEvaluator<Model>* evaluator) const {
     if (!evaluator) return {};
     return detail::Evaluation{
@@ -243,6 +284,8 @@ class Trainer {
   Source& source_;
   Step step_;
   ModelEvaluator<Model>* evaluator_;
+  std::vector<Batch> window_batches_;  // of the window under way, where they are needed again
+  std::vector<Batch> first_batches_;   // where all windows get them
   detail::TrainerCore core_;
 };
 

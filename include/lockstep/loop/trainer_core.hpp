@@ -17,6 +17,7 @@
 #include "lockstep/loop/accumulation_window.hpp"
 #include "lockstep/loop/evaluator.hpp"
 #include "lockstep/loop/hooks.hpp"
+#include "lockstep/loop/optimizer_step.hpp"
 #include "lockstep/loop/registered_state.hpp"
 #include "lockstep/loop/train_options.hpp"
 #include "lockstep/optim/weight_average.hpp"
@@ -55,6 +56,9 @@ class TrainerCore {
     bool own_batches;  ///< the source yields this rank's own batches
     RunLogger* logger;
     Hooks hooks;
+    Backward backward;             ///< unset: loss.backward()
+    OptimizerStep optimizer_step;  ///< unset: optimizer.step()
+    std::function<StepOutput(std::int64_t)> step_again;  ///< on a microbatch of the window, from 0
     SourceFacts source;
     std::optional<Evaluation> evaluation;  ///< during training
     std::optional<Evaluation> test;        ///< after it
@@ -88,6 +92,10 @@ class TrainerCore {
   /// Which batches of an epoch this rank reads, and from which one of the source on.
   [[nodiscard]] Shard shard() const;
   [[nodiscard]] std::int64_t first_batch() const;
+  /// Every window gets the first batches of epoch 0.
+  [[nodiscard]] bool overfits() const;
+  /// A window's batches are wanted until it is closed.
+  [[nodiscard]] bool keeps_batches() const;
   AccumulationWindow& open_window();
   /// The time since the last lap went into this.
   void lap(Activity activity);

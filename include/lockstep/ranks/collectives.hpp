@@ -14,7 +14,7 @@ namespace lockstep {
 
 /// Where in a run the ranks meet. All of them open the same phase, so a rank that fails knows which vote the
 /// others wait in.
-enum class Phase { start, window, requests, evaluation, checkpoint, run_end, main_process_first };
+enum class Phase { start, window, optimizer_step, requests, evaluation, checkpoint, run_end, main_process_first };
 
 /// What a rank brings to a phase. Of fixed size, so that it always fits what the others expect.
 struct Vote {
@@ -24,6 +24,7 @@ struct Vote {
   bool save = false;             ///< the state is to be saved, as far as it knows
   bool evaluate = false;         ///< an evaluation of all sets was asked for
   bool more_data = false;        ///< its epoch has another batch
+  bool evaluate_again = false;   ///< the window's loss and gradients are asked for once more
   bool all_touched = true;       ///< every parameter got a gradient
   std::int64_t samples = 0;      ///< the window's denominator
   std::int64_t microbatches = 0; ///< that it ran in the window

@@ -23,6 +23,8 @@ struct RunLoggerOptions {
   bool quiet = false;
   /// Where there is no bar, a training line on the console is followed by none for so long.
   double seconds_between_lines = 10;
+  /// Without, run_dir is not touched, and only the console and added sinks get events. LOCKSTEP_DEBUG switches it off.
+  bool files = true;
   /// Write TensorBoard event files too.
   bool tensorboard = true;
   /// Ask git for the commit and the changes of the working directory, for run.json and diff.patch.
@@ -35,7 +37,7 @@ struct RunLoggerOptions {
 /// What the files hold is in docs/logging.md. A disk that is full, or a sink that fails, costs events but
 /// does not stop the training: a warning tells of the first one, and end() of how many were lost. Used from
 /// one thread at a time. Errors: FileError `run-directory-in-use`, `cannot-write-file`,
-/// `cannot-create-directory`.
+/// `cannot-create-directory`; ConfigError `invalid-debug-variable`.
 class RunLogger {
  public:
   explicit RunLogger(std::filesystem::path run_dir, RunLoggerOptions options = {});
@@ -52,7 +54,8 @@ class RunLogger {
   /// Records an event.
   void log(LogEvent event);
 
-  /// A train() call begins: writes config.json and run.json. Errors: FileError `cannot-write-file`.
+  /// A train() call begins: writes config.json and run.json. If `start` is for the console only, nothing else gets
+  /// events until end(). Errors: FileError `cannot-write-file`.
   void begin(const RunStart& start);
 
   /// An update was made. Cheap: redraws at most ten times a second, and only on a terminal.

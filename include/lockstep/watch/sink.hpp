@@ -42,6 +42,7 @@ struct RunStart {
   /// Of libraries, for example {"torch", "2.13.0"}.
   std::vector<std::pair<std::string, std::string>> versions = {};
   std::optional<std::uint64_t> seed = {};
+  bool console_only = false;  ///< nothing of it is kept
 };
 
 /// Writes events somewhere. Called on the main process only, from the training thread, in order. What it

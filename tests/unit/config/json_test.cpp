@@ -171,7 +171,9 @@ CATCH_TEST_CASE("a TrainConfig is read back with all its parts") {
                            .max_grad_norm = 0.1,
                            .max_grad_value = 0.2,
                            .monitor = Monitor("validation/accuracy", {Direction::maximize, 4, 0.5, 2}),
-                           .restore_best = true};
+                           .restore_best = true,
+                           .debug = true,
+                           .overfit_one_batch = true};
   const json expected = json::parse(R"({"epochs": 9, "max_steps": 100, "log_every": 5,
       "evaluate_every": "50 steps", "checkpoint_every": null, "keep_checkpoints": 3, "background_saves": false,
       "skip_busy_saves": true, "fail_on_save_error": true,
@@ -180,7 +182,8 @@ CATCH_TEST_CASE("a TrainConfig is read back with all its parts") {
       "min_delta": 0.5, "start_epoch": 2}, "limit_train_batches": 0.5, "log_histograms_every": "3 epochs",
       "check_ranks_every": "7 steps",
       "evaluate_first": true,
-      "evaluate_raw": true, "limit_evaluation_batches": 7, "restore_best": true})");
+      "evaluate_raw": true, "limit_evaluation_batches": 7, "restore_best": true,
+      "debug": true, "overfit_one_batch": true})");
   CATCH_REQUIRE(to_json(config) == expected);
   const TrainConfig again = read_json<TrainConfig>(expected);
   CATCH_REQUIRE(to_json(again) == expected);

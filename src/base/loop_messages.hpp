@@ -1,0 +1,21 @@
+// What is said of optimizer_step, of debugging, and of overfitting on purpose.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.hpp"
+
+namespace lockstep::message {
+
+/// For invalid_settings(): `precision` needs a loss scaler.
+std::string problem_optimizer_step_scaled(const std::string& precision);
+/// `again`, `done`: the ranks that call the closure once more, and those whose optimizer_step has returned.
+RankError closure_calls_differ(const std::vector<int>& again, const std::vector<int>& done);
+
+ConfigError invalid_debug_variable(const std::string& text);
+std::string warning_debug();
+std::string warning_overfit(std::int64_t batches);
+
+}  // namespace lockstep::message
