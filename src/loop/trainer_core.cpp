@@ -215,7 +215,7 @@ struct TrainerCore::Impl {
 
   /// What many people want to keep and this run does not, unless its settings show that it is meant.
   void warn_of_surprises() {
-    if (!checkpoint_dir.empty() || !config.checkpoint_every || only_evaluates()) return;
+    if (config.debug || !checkpoint_dir.empty() || !config.checkpoint_every || only_evaluates()) return;
     const bool watched = parts.logger || !parts.hooks.empty();
     warn(watched ? message::warning_no_checkpoints() : message::warning_nothing_kept());
   }

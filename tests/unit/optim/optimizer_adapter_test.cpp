@@ -23,7 +23,7 @@ class Accumulator : public torch::optim::Optimizer {
     void set_lr(const double lr) override { rate = lr; }
     void serialize(torch::serialize::OutputArchive& archive) const override {
       archive.write("rate", c10::IValue(rate));
-      if (!note.empty()) archive.write("note", c10::IValue(note));
+      if (!note.empty()) archive.write("notes", c10::IValue(c10::List<std::string>({note})));
     }
     void serialize(torch::serialize::InputArchive& archive) override {
       c10::IValue value;
@@ -31,7 +31,7 @@ class Accumulator : public torch::optim::Optimizer {
       rate = value.toDouble();
     }
     double rate;
-    std::string note;  ///< which no checkpoint can hold
+    std::string note;  ///< in a list, which no checkpoint can hold
   };
   struct State : torch::optim::OptimizerCloneableParamState<State> {
     void serialize(torch::serialize::OutputArchive& archive) const override {
@@ -306,5 +306,81 @@ CATCH_TEST_CASE("what no checkpoint can hold is refused by name when it is saved
   Accumulator optimizer(parameters.all(), options);
   const OptimizerAdapter adapter(optimizer, parameters.named());
   CATCH_CHECK(thrown_id<CheckpointError>([&] { (void)adapter.state(); }) == "optimizer-state-not-saved");
-  CATCH_CHECK_THROWS_WITH(adapter.state(), Contains("group_0/note"));
+  CATCH_CHECK_THROWS_WITH(adapter.state(), Contains("group_0/notes"));
+}
+
+namespace {
+
+/// Steps L-BFGS on a parabola of two parameters.
+void lbfgs_step(Parameters& parameters, torch::optim::LBFGS& optimizer) {
+  optimizer.step([&] {
+    optimizer.zero_grad();
+    const auto loss = (parameters.weight * parameters.weight).sum() + (parameters.bias - 3).pow(4).sum();
+    loss.backward();
+    return loss;
+  });
+}
+
+torch::optim::LBFGSOptions lbfgs_options() {
+  return torch::optim::LBFGSOptions(0.5).max_iter(3).history_size(4).line_search_fn(std::string("strong_wolfe"));
+}
+
+std::vector<double> values(const Parameters& parameters) {
+  const auto all = torch::cat({parameters.weight.flatten(), parameters.bias.flatten()}).detach().to(torch::kDouble);
+  return {all.data_ptr<double>(), all.data_ptr<double>() + all.numel()};
+}
+
+}  // namespace
+
+CATCH_TEST_CASE("an L-BFGS that takes over a saved state goes on to the bit, history and line search included") {
+  Parameters first;
+  torch::optim::LBFGS optimizer(first.all(), lbfgs_options());
+  const auto begin = values(first);
+  OptimizerAdapter adapter(optimizer, first.named(), ParameterLayout::separate);
+  for (int i = 0; i < 2; ++i) lbfgs_step(first, optimizer);
+  const auto saved = adapter.state();
+
+  Parameters second;
+  second.copy_from(first);
+  torch::optim::LBFGS other(second.all(), torch::optim::LBFGSOptions(1));
+  OptimizerAdapter loaded(other, second.named(), ParameterLayout::separate);
+  CATCH_CHECK(loaded.misfits(saved).empty());
+  loaded.load(saved);
+  for (int i = 0; i < 2; ++i) {
+    lbfgs_step(first, optimizer);
+    lbfgs_step(second, other);
+  }
+  CATCH_CHECK(values(first) == values(second));
+  CATCH_CHECK(values(first) != begin);
+}
+
+CATCH_TEST_CASE("a restore point takes an optimizer's state back, as often as asked") {
+  const auto follow = [](Parameters& parameters, torch::optim::Optimizer& optimizer, const std::function<void()>& step) {
+    OptimizerAdapter adapter(optimizer, parameters.named(), ParameterLayout::separate);
+    step();
+    Parameters before;
+    before.copy_from(parameters);
+    const auto go_back = adapter.restore_point();
+    std::vector<std::vector<double>> ends;
+    for (int i = 0; i < 3; ++i) {
+      step();
+      step();
+      ends.push_back(values(parameters));
+      go_back();
+      parameters.copy_from(before);
+    }
+    CATCH_CHECK(ends[0] != values(before));
+    CATCH_CHECK(ends[0] == ends[1]);
+    CATCH_CHECK(ends[0] == ends[2]);
+  };
+  Parameters first;
+  torch::optim::LBFGS lbfgs(first.all(), lbfgs_options());
+  follow(first, lbfgs, [&] { lbfgs_step(first, lbfgs); });
+  Parameters second;
+  torch::optim::Adam adam(second.all(), torch::optim::AdamOptions(0.1));
+  follow(second, adam, [&] {
+    second.weight.mutable_grad() = second.weight.detach().clone();
+    second.bias.mutable_grad() = second.bias.detach().clone();
+    adam.step();
+  });
 }

@@ -444,3 +444,36 @@ CATCH_TEST_CASE("a warning without a logger goes to standard error") {
   const Terminal terminal(60, [] { warn_on_console("careful"); });
   CATCH_REQUIRE(terminal.screen().at(0).substr(10) == "warning: careful");
 }
+
+CATCH_TEST_CASE("without files the folder is left alone, and the console and added sinks get every event") {
+  Fixture fixture;
+  const auto sink = std::make_shared<RecordingSink>();
+  {
+    RunLogger logger = fixture.open({.files = false});
+    logger.add_sink(sink);
+    logger.begin({.run_id = "a"});
+    logger.log({.event = "train", .step = 1, .values = {{"train/loss", 0.5}}});
+    logger.end();
+  }
+  CATCH_CHECK_FALSE(std::filesystem::exists(fixture.run_dir));
+  CATCH_CHECK(sink->events == std::vector<std::string>{"train", "finished"});
+  CATCH_CHECK(fixture.lines.str().find("train") != std::string::npos);
+}
+
+CATCH_TEST_CASE("a start for the console only keeps files and added sinks out until the end of the call") {
+  Fixture fixture;
+  const auto sink = std::make_shared<RecordingSink>();
+  RunLogger logger = fixture.open();
+  logger.add_sink(sink);
+  logger.begin({.console_only = true});
+  logger.log({.event = "train", .step = 1, .values = {{"train/loss", 0.5}}});
+  logger.end();
+  CATCH_CHECK(sink->events.empty());
+  CATCH_CHECK(fixture.lines.str().find("train") != std::string::npos);
+  CATCH_CHECK_FALSE(std::filesystem::exists(fixture.run_dir / "config.json"));
+  CATCH_CHECK(read_text(fixture.run_dir / "metrics.jsonl").empty());
+  logger.begin({.run_id = "b"});
+  logger.log({.event = "train", .step = 2});
+  logger.end();
+  CATCH_CHECK(sink->events == std::vector<std::string>{"train", "finished"});
+}
