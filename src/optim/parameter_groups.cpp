@@ -2,6 +2,7 @@
 
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_set>
 
@@ -19,6 +20,14 @@ NamedTensors trainable_parameters(const torch::nn::Module& module) {
     }
   }
   return result;
+}
+
+DecayExclusion no_weight_decay(std::vector<std::string> name_parts) {
+  return [parts = std::move(name_parts)](const std::string& name, const at::Tensor& parameter) {
+    return parameter.dim() < 2 || std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
+             return name.find(part) != std::string::npos;
+           });
+  };
 }
 
 ParameterGroups weight_decay_groups(const torch::nn::Module& module, double weight_decay,

@@ -23,7 +23,7 @@ def includes(text):
     return re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', text, re.M)
 
 
-FOLDERS = ["base", "config", "tensors", "data", "optim", "ranks", "files", "watch", "loop", "testing"]
+FOLDERS = ["base", "config", "tensors", "data", "optim", "ranks", "files", "watch", "loop", "hooks", "testing"]
 WITHOUT_TORCH = ["base", "config", "watch"]
 TORCH = ("torch/", "ATen/", "c10/")
 sources = [p for top in ("include/lockstep", "src") for p in sorted((root / top).rglob("*.[ch]pp"))]

@@ -39,6 +39,11 @@ class HasGroupNames {
 /// Says of a parameter whether it is exempt from weight decay.
 using DecayExclusion = std::function<bool(const std::string& name, const at::Tensor& parameter)>;
 
+/// Exempts scalars, vectors, and parameters whose name contains one of these parts.
+///
+///     weight_decay_groups(*net, 0.05, no_weight_decay({"embedding", "norm"}))
+[[nodiscard]] DecayExclusion no_weight_decay(std::vector<std::string> name_parts);
+
 /// Two groups, `decay` and `no_decay` (an empty one is left out). By default scalars and vectors, which biases and norm
 /// scales are, do not decay. Errors: ConfigError `no-trainable-parameter`, `invalid-settings` (negative decay).
 [[nodiscard]] ParameterGroups weight_decay_groups(const torch::nn::Module& module, double weight_decay,

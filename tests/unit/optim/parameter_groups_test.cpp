@@ -47,6 +47,17 @@ CATCH_TEST_CASE("matrices decay, vectors do not") {
   CATCH_CHECK(groups[0].parameters[0].second.unsafeGetTensorImpl() == net.matrix.unsafeGetTensorImpl());
 }
 
+CATCH_TEST_CASE("no_weight_decay exempts vectors and whatever has one of the parts in its name") {
+  const auto exempt = no_weight_decay({"_emb", "norm"});
+  const at::Tensor matrix = torch::zeros({2, 2});
+  CATCH_CHECK(exempt("token_emb.weight", matrix));
+  CATCH_CHECK(exempt("block.0.norm1.weight", matrix));
+  CATCH_CHECK_FALSE(exempt("head.weight", matrix));
+  CATCH_CHECK(exempt("head.bias", torch::zeros({2})));
+  CATCH_CHECK(exempt("scale", torch::zeros({})));
+  CATCH_CHECK_FALSE(no_weight_decay({})("token_emb.weight", matrix));
+}
+
 CATCH_TEST_CASE("the user's own rule replaces the default one") {
   const auto groups = weight_decay_groups(
       Net(), 0.05, [](const std::string& name, const at::Tensor&) { return name == "matrix"; });

@@ -1,0 +1,75 @@
+#include "lockstep/hooks/parameter_statistics.hpp"
+
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
+
+#include <cmath>
+#include <set>
+
+#include "lockstep/optim/parameter_groups.hpp"
+
+namespace lockstep {
+namespace {
+
+NamedTensors parameters_of(const ParameterStatistics::Modules& modules) {
+  NamedTensors all;
+  std::set<const at::TensorImpl*> seen;
+  for (const auto& [prefix, module] : modules) {
+    for (const auto& [name, parameter] : trainable_parameters(module)) {
+      if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
+      all.emplace_back(prefix.empty() ? name : prefix + "." + name, parameter);
+    }
+  }
+  return all;
+}
+
+at::Tensor norm_of(const at::Tensor& tensor) {
+  return at::linalg_vector_norm(tensor, 2, at::OptionalIntArrayRef(), /*keepdim=*/false, at::kDouble);
+}
+
+}  // namespace
+
+ParameterStatistics::ParameterStatistics(const torch::nn::Module& module, ParameterStatisticsOptions options)
+    : ParameterStatistics(Modules{{"", module}}, options) {}
+
+ParameterStatistics::ParameterStatistics(const Modules& modules, ParameterStatisticsOptions options)
+    : parameters_(parameters_of(modules)), options_(options) {}
+
+void ParameterStatistics::before_clip(Run& run) {
+  measured_ = options_.every > 0 && (run.state().step + 1) % options_.every == 0;
+  if (!measured_) return;
+  const c10::AutoGradMode no_grad(false);
+  std::vector<std::string> names;
+  std::vector<at::Tensor> norms;
+  for (const auto& [name, parameter] : parameters_) {
+    if (!parameter.requires_grad()) continue;
+    names.push_back(name);
+    norms.push_back(norm_of(parameter));
+    const auto& gradient = parameter.grad();
+    norms.push_back(gradient.defined() ? norm_of(gradient) : at::zeros({}, norms.back().options()));
+  }
+  values_.clear();
+  if (names.empty()) return;
+  const at::Tensor read = at::stack(norms).cpu();
+  const auto* number = read.const_data_ptr<double>();
+  double squares = 0;
+  for (const auto& name : names) {
+    const double weight = *number++;
+    const double gradient = *number++;
+    squares += weight * weight;
+    if (options_.weights) values_.emplace_back("weight_norm/" + name, weight);
+    if (!options_.gradients) continue;
+    values_.emplace_back("grad_norm/" + name, gradient);
+    if (weight > 0 && gradient > 0) values_.emplace_back("grad_weight_ratio/" + name, gradient / weight);
+  }
+  if (options_.weights) values_.emplace_back("weight_norm/total", std::sqrt(squares));
+}
+
+void ParameterStatistics::after_update(Run& run, const UpdateOutcome& outcome) {
+  if (std::exchange(measured_, false) && outcome.result == UpdateResult::applied) run.log(values_);
+}
+
+}  // namespace lockstep
