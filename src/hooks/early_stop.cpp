@@ -1,18 +1,8 @@
 #include "lockstep/hooks/early_stop.hpp"
 
-#include "hooks/monitor_state.hpp"
-#include "loop/metric_names.hpp"
+#include "hooks/watched_metric.hpp"
 
 namespace lockstep {
-
-std::optional<double> evaluated_value(const Run& run, Weights weights, const EvaluationResults& results,
-                                      const std::string& metric) {
-  const bool beside_averages = weights == Weights::raw && run.config().evaluate_raw;
-  if (is_raw(metric) != beside_averages || !results.contains(set_of(metric))) return {};
-  Values values;
-  append(values, beside_averages ? raw_prefix : "", results);
-  return value_of(metric, values);
-}
 
 void EarlyStop::evaluation_end(Run& run, Weights weights, const EvaluationResults& results) {
   const auto value = evaluated_value(run, weights, results, monitor_.metric());

@@ -18,10 +18,12 @@ void unfreeze(torch::nn::Module& module) {
 
 FreezeEpochs::FreezeEpochs(torch::nn::Module& module, Epochs epochs) : epochs_(epochs) {
   if (epochs.begin < 0) {
-    throw message::invalid_settings({message::problem_hook_setting("begin", std::to_string(epochs.begin), "0 or more")});
+    throw message::invalid_settings(
+        {message::problem_hook_setting("begin", std::to_string(epochs.begin), "0 or more")});
   }
   if (epochs.end && *epochs.end <= epochs.begin) {
-    throw message::invalid_settings({message::problem_hook_setting("end", std::to_string(*epochs.end), "an epoch after `begin`")});
+    throw message::invalid_settings(
+        {message::problem_hook_setting("end", std::to_string(*epochs.end), "an epoch after `begin`")});
   }
   for (const auto& parameter : trainable_parameters(module)) parameters_.push_back(parameter.second);
 }

@@ -1,8 +1,7 @@
 #include "lockstep/hooks/save_best.hpp"
 
-#include "hooks/monitor_state.hpp"
+#include "hooks/watched_metric.hpp"
 #include "lockstep/files/weights_file.hpp"
-#include "lockstep/hooks/early_stop.hpp"
 #include "lockstep/tensors/module_state.hpp"
 
 namespace lockstep {

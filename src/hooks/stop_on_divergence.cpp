@@ -53,8 +53,8 @@ void StopOnDivergence::look(Run& run) {
   const double mean = sum.loss.item<double>() / static_cast<double>(sum.count);
   if (!std::isfinite(mean)) return;
   if (looks_ > 0 && mean - long_mean_ > (options_.factor - 1) * std::abs(long_mean_)) {
-    run.request_stop("the loss diverges: its mean over the last " + std::to_string(options_.every) + " updates is " +
-                     number_text(mean) + ", before that it was " + number_text(long_mean_));
+    run.request_stop("the loss diverges: its mean over the last " + std::to_string(options_.every) +
+                     " updates is " + number_text(mean) + ", before that it was " + number_text(long_mean_));
   }
   looks_ = std::min(looks_ + 1, options_.memory);
   long_mean_ += (mean - long_mean_) / static_cast<double>(looks_);

@@ -7,7 +7,9 @@
 namespace lockstep {
 
 Throughput::Throughput(std::int64_t every) : every_(every) {
-  if (every < 1) throw message::invalid_settings({message::problem_hook_setting("every", std::to_string(every), "1 or more")});
+  if (every < 1)
+    throw message::invalid_settings(
+        {message::problem_hook_setting("every", std::to_string(every), "1 or more")});
 }
 
 void Throughput::run_begin(Run& run) { meter_.start(run.state().step, run.state().samples); }

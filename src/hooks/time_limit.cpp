@@ -8,7 +8,8 @@ namespace lockstep {
 
 TimeLimit::TimeLimit(std::chrono::duration<double> limit) : limit_(limit) {
   if (limit.count() > 0) return;
-  throw message::invalid_settings({message::problem_hook_setting("limit", number_text(limit.count()), "more than 0 seconds")});
+  throw message::invalid_settings(
+      {message::problem_hook_setting("limit", number_text(limit.count()), "more than 0 seconds")});
 }
 
 void TimeLimit::run_begin(Run&) { begin_ = Clock::now(); }

@@ -10,8 +10,9 @@
 
 namespace lockstep {
 
-/// Of this rank. A window is added once, to what is logged; the epoch gets the sums that lines are made of. Only from an
-/// epoch's end until the next line, which covers both epochs, windows are added to the new epoch too.
+/// Of this rank. A window is added once, to what is logged; the epoch gets the sums that lines are made of.
+/// Only from an epoch's end until the next line, which covers both epochs, windows are added to the new epoch
+/// too.
 class TrainingTotals {
  public:
   /// Of one window; `gradient_norm` is that of an update that was applied.
@@ -20,8 +21,8 @@ class TrainingTotals {
   /// Since the last line.
   MetricTotals take_line();
 
-  /// Since the last epoch's end. `with_norms`: the norms of its updates are among them, as norm_entry; for the main
-  /// process, since a rank that is new on resume does not know them all.
+  /// Since the last epoch's end. `with_norms`: the norms of its updates are among them, as norm_entry; for
+  /// the main process, since a rank that is new on resume does not know them all.
   MetricTotals take_epoch(bool with_norms);
 
   /// No metric has an empty name.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "lockstep/config/monitor.hpp"
 #include "lockstep/loop/hooks.hpp"
@@ -10,9 +11,9 @@ namespace lockstep {
 
 /// Asks for a stop when its Monitor's patience runs out.
 ///
-/// TrainConfig::monitor does that too, and it decides about the best weights, but there is one of it. These are for further
-/// metrics: any number, each with its own patience and direction. What they ask for is a stop as by a StopRequest: `last`
-/// is saved, and a resume goes on.
+/// TrainConfig::monitor does that too, and it decides about the best weights, but there is one of it. These
+/// are for further metrics: any number, each with its own patience and direction. What they ask for is a stop
+/// as by a StopRequest: `last` is saved, and a resume goes on.
 ///
 ///     EarlyStop accuracy(Monitor("validation/accuracy", {.direction = Direction::maximize, .patience = 5}));
 ///
@@ -31,10 +32,5 @@ class EarlyStop final : public Hook {
   Monitor monitor_;
   TrainState judged_;  // what the Monitor keeps there
 };
-
-/// The value of `metric` (`set/metric`, or `raw/set/metric` of raw weights beside averaged ones) among the results of an
-/// evaluation, unset if they are of another set or of other weights. Errors: ConfigError `unknown-metric`.
-[[nodiscard]] std::optional<double> evaluated_value(const Run& run, Weights weights, const EvaluationResults& results,
-                                                    const std::string& metric);
 
 }  // namespace lockstep

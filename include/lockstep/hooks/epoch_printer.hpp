@@ -7,9 +7,11 @@
 
 namespace lockstep {
 
-/// Prints each epoch's means, its rates and what was evaluated at its end: `epoch 3  step 360  epoch/loss 0.3100  ...`.
+/// Prints each epoch's means, its rates and what was evaluated at its end: `epoch 3  step 360  epoch/loss
+/// 0.3100  ...`.
 ///
-/// A RunLogger has lines about all of it too, one for each event; this is one line an epoch, with or without a logger.
+/// A RunLogger has lines about all of it too, one for each event; this is one line an epoch, with or without
+/// a logger.
 class EpochPrinter final : public Hook {
  public:
   void run_begin(Run& run) override;

@@ -23,18 +23,19 @@ struct ParameterStatisticsOptions {
   bool gradients = true;
 };
 
-/// Logs for each trainable parameter `weight_norm/<name>`, `grad_norm/<name>` and `grad_weight_ratio/<name>`, and
-/// `weight_norm/total`, as events `values` of the update that was measured.
+/// Logs for each trainable parameter `weight_norm/<name>`, `grad_norm/<name>` and `grad_weight_ratio/<name>`,
+/// and `weight_norm/total`, as events `values` of the update that was measured.
 ///
-/// Norms are in double: of the weights before the update, and of the mean gradient over all ranks before clipping. A
-/// gradient's norm is 0 where the window has not used the parameter; the ratio is there only where both norms are positive.
-/// Names are the same on one rank and on many. A parameter that is frozen for now is left out.
+/// Norms are in double: of the weights before the update, and of the mean gradient over all ranks before
+/// clipping. A gradient's norm is 0 where the window has not used the parameter; the ratio is there only
+/// where both norms are positive. Names are the same on one rank and on many. A parameter that is frozen for
+/// now is left out.
 ///
-/// Ownership: refers to the parameters that are trainable when it is made. Reads all norms to the host at once. As any
-/// hook with before_clip, it has gradients divided before they are clipped (docs/hooks.md).
+/// Ownership: refers to the parameters that are trainable when it is made. Reads all norms to the host at
+/// once. As any hook with before_clip, it has gradients divided before they are clipped (docs/hooks.md).
 ///
 ///     ParameterStatistics statistics(*net, {.every = 50});
-///     ParameterStatistics both({{"generator", *generator}, {"critic", *critic}});         // generator.<name>, critic.<name>
+///     ParameterStatistics both({{"generator", *generator}, {"critic", *critic}});  // weight_norm/critic.<name>
 class ParameterStatistics final : public Hook {
  public:
   using Modules = std::vector<std::pair<std::string, std::reference_wrapper<const torch::nn::Module>>>;

@@ -14,13 +14,15 @@ class Module;
 
 namespace lockstep {
 
-/// Writes the weights that were evaluated, averaged ones too, each time the metric has improved. The file is complete at any
-/// time; load_weights() reads it back.
+/// Writes the weights that were evaluated, averaged ones too, each time the metric has improved. The file is
+/// complete at any time; load_weights() reads it back.
 ///
-/// With TrainConfig::monitor the Trainer has the best weights itself: as the checkpoint `best`, for Weights::best, and
-/// back in the model with restore_best. This is for programs that take them up meanwhile, or by another metric.
+/// With TrainConfig::monitor the Trainer has the best weights itself: as the checkpoint `best`, for
+/// Weights::best, and back in the model with restore_best. This is for programs that take them up meanwhile,
+/// or by another metric.
 ///
-/// Ownership: refers to the module. The path is save_weights()'s. Errors: ConfigError `unknown-metric` in a run; those of save_weights().
+/// Ownership: refers to the module. The path is save_weights()'s. Errors: ConfigError `unknown-metric` in a
+/// run; those of save_weights().
 class SaveBest final : public Hook {
  public:
   SaveBest(const torch::nn::Module& module, std::filesystem::path path, Monitor monitor)

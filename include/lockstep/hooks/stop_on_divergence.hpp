@@ -15,13 +15,13 @@ struct StopOnDivergenceOptions {
   std::int64_t every = 50;
   /// The long mean is over about this many looks, later ones counting more.
   std::int64_t memory = 20;
-  /// How many times the long mean the short one may be; more than 1. Where the long mean is negative, the short one may
-  /// be above it by `factor - 1` times its size.
+  /// How many times the long mean the short one may be; more than 1. Where the long mean is negative, the
+  /// short one may be above it by `factor - 1` times its size.
   double factor = 2;
 };
 
-/// Asks for a stop once the short mean of the loss is too far above the long one. (A loss that is not finite ends a run
-/// without it.) Each rank judges its own losses; all stop together.
+/// Asks for a stop once the short mean of the loss is too far above the long one. (A loss that is not finite
+/// ends a run without it.) Each rank judges its own losses; all stop together.
 ///
 /// Reads one number to the host at every look. Errors: ConfigError `invalid-settings`.
 class StopOnDivergence final : public Hook {

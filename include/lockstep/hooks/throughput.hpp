@@ -8,10 +8,11 @@
 
 namespace lockstep {
 
-/// Prints updates and samples per second over all ranks, and the memory of the main process, every `every` updates.
+/// Prints updates and samples per second over all ranks, and the memory of the main process, every `every`
+/// updates.
 ///
-/// The `train` events of a RunLogger have all of that and the split of the time; this is for programs without one.
-/// Errors: ConfigError `invalid-settings`.
+/// The `train` events of a RunLogger have all of that and the split of the time; this is for programs without
+/// one. Errors: ConfigError `invalid-settings`.
 class Throughput final : public Hook {
  public:
   explicit Throughput(std::int64_t every = 100);

@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-/// Asks for a stop at the first update after so long in one train() call: `last` is saved, and a resume goes on, with the
-/// whole time again. For jobs whose time is limited; leave enough of it for the last save. It is enough that one rank's
-/// clock says so.
+/// Asks for a stop at the first update after so long in one train() call: `last` is saved, and a resume goes
+/// on, with the whole time again. For jobs whose time is limited; leave enough of it for the last save. It is
+/// enough that one rank's clock says so.
 ///
 ///     TimeLimit limit(std::chrono::hours(11));
 ///

@@ -15,8 +15,9 @@ namespace lockstep {
 struct EpochRecord {
   std::int64_t epoch = 0;  ///< completed epochs
   std::int64_t step = 0;   ///< successful updates
-  /// Means over the epoch (`epoch/loss`, `epoch/<metric>`, `epoch/grad_norm`), the rates of its last update (`lr` or
-  /// `lr/<group>`), and what was evaluated at its end (`<set>/<metric>`); in the order of History::names().
+  /// Means over the epoch (`epoch/loss`, `epoch/<metric>`, `epoch/grad_norm`), the rates of its last update
+  /// (`lr` or `lr/<group>`), and what was evaluated at its end (`<set>/<metric>`); in the order of
+  /// History::names().
   std::vector<std::pair<std::string, double>> values = {};
 
   /// Unset if the epoch has no such value.
@@ -25,9 +26,10 @@ struct EpochRecord {
   bool operator==(const EpochRecord&) const = default;
 };
 
-/// The records of all epochs that a run has completed, over all its train() calls and resumes; the same on all ranks.
+/// The records of all epochs that a run has completed, over all its train() calls and resumes; the same on
+/// all ranks.
 ///
-///     for (const auto& record : trainer.history()) std::cout << record.epoch << ' ' << *record.value("epoch/loss") << '\n';
+///     for (const auto& record : trainer.history()) plot(record.epoch, *record.value("epoch/loss"));
 ///     const auto best = trainer.history().best("validation/accuracy", lockstep::Direction::maximize);
 class History {
  public:
@@ -52,8 +54,10 @@ class History {
   [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
   /// The value of this name in every epoch that has it.
   [[nodiscard]] std::vector<Point> series(const std::string& name) const;
-  /// The best finite value of this name and when it was reached; a tie keeps the earlier. Unset if there is none.
-  [[nodiscard]] std::optional<Point> best(const std::string& name, Direction direction = Direction::minimize) const;
+  /// The best finite value of this name and when it was reached; a tie keeps the earlier. Unset if there is
+  /// none.
+  [[nodiscard]] std::optional<Point> best(const std::string& name,
+                                          Direction direction = Direction::minimize) const;
 
   /// `[{"epoch":1,"step":120,"values":{"epoch/loss":0.31}}]`; what is not finite is "nan", "inf" or "-inf".
   [[nodiscard]] std::string json() const;

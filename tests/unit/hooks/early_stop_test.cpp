@@ -18,7 +18,9 @@ EarlyStop early_stop(std::int64_t patience, Direction direction = Direction::min
 /// Evaluated after each update; the n-th value is the n-th score.
 auto run_of(std::vector<double> scores, Hooks hooks) {
   return OneWeightRun(numbered_batches(6), ledger,
-                      {.evaluation_set = batches({{0}}), .evaluation_step = script(std::move(scores)), .hooks = std::move(hooks)});
+                      {.evaluation_set = batches({{0}}),
+                       .evaluation_step = script(std::move(scores)),
+                       .hooks = std::move(hooks)});
 }
 
 }  // namespace
@@ -30,7 +32,8 @@ CATCH_TEST_CASE("a run stops when a metric has not improved for as many evaluati
   CATCH_CHECK(state.stop_reason == "validation/score has not improved for 2 evaluations");
 }
 
-CATCH_TEST_CASE("of two metrics that are watched, each in its direction, the first to run out stops the run") {
+CATCH_TEST_CASE(
+    "of two metrics that are watched, each in its direction, the first to run out stops the run") {
   // The loss falls at every update.
   auto run = run_of({1, 2, 3, 3, 3, 3}, {EarlyStop(Monitor("validation/loss", {.patience = 1})),
                                          early_stop(2, Direction::maximize)});
@@ -51,8 +54,9 @@ CATCH_TEST_CASE("a run that is resumed has waited as long as before") {
 }
 
 CATCH_TEST_CASE("evaluations of other sets do not count, and a metric that its set lacks is an error") {
-  OneWeightRun other(numbered_batches(4), ledger,
-                     {.evaluation_set = batches({{0}}), .hooks = EarlyStop(Monitor("rare/loss", {.patience = 1}))});
+  OneWeightRun other(
+      numbered_batches(4), ledger,
+      {.evaluation_set = batches({{0}}), .hooks = EarlyStop(Monitor("rare/loss", {.patience = 1}))});
   CATCH_CHECK(other.trainer.train({.epochs = 1, .evaluate_every = every_step}).step == 4);
   auto missing = run_of({1, 1, 1, 1, 1, 1}, EarlyStop(Monitor("validation/none")));
   CATCH_CHECK(thrown_id<ConfigError>([&] { missing.trainer.train({.epochs = 1}); }) == "unknown-metric");

@@ -20,9 +20,12 @@ StepOutput pull(TwoParts& model, const at::Tensor&) {
 }
 
 /// The backbone's weight at the end of each epoch of two updates.
-std::vector<double> course(FreezeEpochs::Epochs epochs, std::int64_t until = 5, const TrainOptions& options = {},
-                           bool flat = true, LaunchOptions launch = {}, std::int64_t batches_an_epoch = 2) {
-  Accelerator accelerator({.precision = Precision::fp64, .device = at::kCPU, .launch = launch,
+std::vector<double> course(FreezeEpochs::Epochs epochs, std::int64_t until = 5,
+                           const TrainOptions& options = {}, bool flat = true, LaunchOptions launch = {},
+                           std::int64_t batches_an_epoch = 2) {
+  Accelerator accelerator({.precision = Precision::fp64,
+                           .device = at::kCPU,
+                           .launch = launch,
                            .rank_timeout = std::chrono::seconds(20)});
   TwoParts model;
   SGD optimizer(weight_decay_groups(model, 0), {.lr = 0.5, .momentum = 0.9});
@@ -30,7 +33,8 @@ std::vector<double> course(FreezeEpochs::Epochs epochs, std::int64_t until = 5, 
   FreezeEpochs hook(*model.backbone, epochs);
   std::vector<double> values;
   const HookFunctions look{.epoch_end = [&](Run&) { values.push_back(model.backbone->value()); }};
-  Trainer trainer(accelerator, model, optimizer, source, pull, {.flat_parameters = flat, .hooks = {hook, look}});
+  Trainer trainer(accelerator, model, optimizer, source, pull,
+                  {.flat_parameters = flat, .hooks = {hook, look}});
   trainer.train({.epochs = until}, options);
   values.push_back(model.head->value());
   values.push_back(model.backbone->w.requires_grad() ? 1 : 0);
@@ -63,14 +67,16 @@ CATCH_TEST_CASE("a run that is resumed in a frozen epoch goes on as one that was
   const TemporaryDirectory folder;
   const auto whole = course({.begin = 1, .end = 3});
   (void)course({.begin = 1, .end = 3}, 2, {.checkpoint_dir = folder.path()});
-  const auto resumed = course({.begin = 1, .end = 3}, 5, {.checkpoint_dir = folder.path(), .resume_from = latest});
+  const auto resumed =
+      course({.begin = 1, .end = 3}, 5, {.checkpoint_dir = folder.path(), .resume_from = latest});
   CATCH_CHECK(resumed == std::vector<double>(whole.begin() + 2, whole.end()));
 }
 
 CATCH_TEST_CASE("ranks freeze and train a part together") {
   const auto ranks = run_ranks(2, [](Rank& rank) {
     std::string text;
-    for (const double value : course({.begin = 1, .end = 3}, 5, {}, true, rank.launch(), 4)) text += std::to_string(value) + " ";
+    for (const double value : course({.begin = 1, .end = 3}, 5, {}, true, rank.launch(), 4))
+      text += std::to_string(value) + " ";
     return text;
   });
   CATCH_CAPTURE(ranks.report());
@@ -91,5 +97,6 @@ CATCH_TEST_CASE("freeze() takes a module's parameters out of training, unfreeze(
 CATCH_TEST_CASE("epochs that cannot be are refused") {
   TwoParts model;
   CATCH_CHECK(thrown_id<ConfigError>([&] { FreezeEpochs(model, {.begin = -1}); }) == "invalid-settings");
-  CATCH_CHECK(thrown_id<ConfigError>([&] { FreezeEpochs(model, {.begin = 2, .end = 2}); }) == "invalid-settings");
+  CATCH_CHECK(thrown_id<ConfigError>([&] { FreezeEpochs(model, {.begin = 2, .end = 2}); }) ==
+              "invalid-settings");
 }

@@ -22,13 +22,15 @@ StepOutput loss(Small& model, const at::Tensor& batch) {
 }
 
 struct SmallRun {
-  explicit SmallRun(Batches batches, AcceleratorOptions options = {.precision = Precision::fp64, .device = at::kCPU},
+  explicit SmallRun(Batches batches,
+                    AcceleratorOptions options = {.precision = Precision::fp64, .device = at::kCPU},
                     ParameterStatisticsOptions statistics_options = {.every = 1}, RunLogger* logger = nullptr)
       : accelerator(options),
         optimizer(weight_decay_groups(model, 0), {.lr = 0}),
         source(std::move(batches)),
         statistics(model, statistics_options),
-        trainer(accelerator, model, optimizer, source, Step(loss), {.logger = logger, .hooks = {statistics}}) {}
+        trainer(accelerator, model, optimizer, source, Step(loss),
+                {.logger = logger, .hooks = {statistics}}) {}
 
   using Step = std::function<StepOutput(Small&, const at::Tensor&)>;
   Accelerator accelerator;
@@ -40,9 +42,13 @@ struct SmallRun {
 };
 
 Values expected(double scale) {
-  return {{"weight_norm/a", 5},         {"grad_norm/a", 10 * scale}, {"grad_weight_ratio/a", 2 * scale},
-          {"weight_norm/b", 0},         {"grad_norm/b", 2 * scale},  // no ratio to a weight of 0
-          {"weight_norm/unused", 1},    {"grad_norm/unused", 0},     // nor of a gradient that is not there
+  return {{"weight_norm/a", 5},
+          {"grad_norm/a", 10 * scale},
+          {"grad_weight_ratio/a", 2 * scale},
+          {"weight_norm/b", 0},
+          {"grad_norm/b", 2 * scale},  // no ratio to a weight of 0
+          {"weight_norm/unused", 1},
+          {"grad_norm/unused", 0},  // nor of a gradient that is not there
           {"weight_norm/total", std::sqrt(26.0)}};
 }
 
@@ -50,14 +56,16 @@ Values expected(double scale) {
 
 CATCH_TEST_CASE("norms are of the weights and of the mean gradient before clipping") {
   // Samples 1, 3 and 8: the mean gradient is 4 times the direction.
-  SmallRun run(batches({{1, 3}, {8}}), {.precision = Precision::fp64, .gradient_accumulation_steps = 2, .device = at::kCPU});
+  SmallRun run(batches({{1, 3}, {8}}),
+               {.precision = Precision::fp64, .gradient_accumulation_steps = 2, .device = at::kCPU});
   run.trainer.train({.epochs = 1, .max_grad_norm = 0.1});
   CATCH_CHECK(run.statistics.values() == expected(4));
 }
 
 CATCH_TEST_CASE("measurements are events of every N-th update, and none where N is not positive") {
   RecordedLog log;
-  SmallRun run(numbered_batches(7), {.precision = Precision::fp64, .device = at::kCPU}, {.every = 3}, log.logger());
+  SmallRun run(numbered_batches(7), {.precision = Precision::fp64, .device = at::kCPU}, {.every = 3},
+               log.logger());
   run.trainer.train({.epochs = 1});
   CATCH_CHECK(log.series("weight_norm/a") == std::vector<std::pair<std::int64_t, double>>{{3, 5}, {6, 5}});
   CATCH_CHECK(log.series("grad_norm/a") == std::vector<std::pair<std::int64_t, double>>{{3, 20}, {6, 50}});
@@ -67,16 +75,20 @@ CATCH_TEST_CASE("measurements are events of every N-th update, and none where N 
 }
 
 CATCH_TEST_CASE("weights or gradients alone are measured on request") {
-  SmallRun weights(batches({{1}}), {.precision = Precision::fp64, .device = at::kCPU}, {.every = 1, .gradients = false});
+  SmallRun weights(batches({{1}}), {.precision = Precision::fp64, .device = at::kCPU},
+                   {.every = 1, .gradients = false});
   weights.trainer.train({.epochs = 1});
   CATCH_CHECK(weights.statistics.values().size() == 4);
-  SmallRun gradients(batches({{1}}), {.precision = Precision::fp64, .device = at::kCPU}, {.every = 1, .weights = false});
+  SmallRun gradients(batches({{1}}), {.precision = Precision::fp64, .device = at::kCPU},
+                     {.every = 1, .weights = false});
   gradients.trainer.train({.epochs = 1});
-  CATCH_CHECK(gradients.statistics.values() ==
-              Values{{"grad_norm/a", 10}, {"grad_weight_ratio/a", 2}, {"grad_norm/b", 2}, {"grad_norm/unused", 0}});
+  CATCH_CHECK(
+      gradients.statistics.values() ==
+      Values{{"grad_norm/a", 10}, {"grad_weight_ratio/a", 2}, {"grad_norm/b", 2}, {"grad_norm/unused", 0}});
 }
 
-CATCH_TEST_CASE("several modules are measured under their names, a shared parameter once, and frozen ones not") {
+CATCH_TEST_CASE(
+    "several modules are measured under their names, a shared parameter once, and frozen ones not") {
   Small model;
   model.b.requires_grad_(false);
   ParameterStatistics statistics({{"model", model}, {"same", model}}, {.every = 1, .gradients = false});

@@ -10,7 +10,9 @@ namespace {
 
 constexpr auto every_step = Interval{1, Interval::Unit::step};
 
-double saved_weight(const std::filesystem::path& file) { return read_weights(file).at(0).second.item<double>(); }
+double saved_weight(const std::filesystem::path& file) {
+  return read_weights(file).at(0).second.item<double>();
+}
 
 }  // namespace
 
@@ -23,7 +25,9 @@ CATCH_TEST_CASE("the file has the weights of the best evaluation, and load_weigh
   Accelerator accelerator({.precision = Precision::fp64, .device = at::kCPU});
   torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(1));
   Batches source = numbered_batches(4);
-  Evaluator evaluator(accelerator, {{"validation", batches({{0}})}}, OneWeightStep<at::Tensor>(script({3, 1, 2, 0.5})));
+  Batches held_out = batches({{0}});
+  Evaluator evaluator(accelerator, {{"validation", held_out}},
+                      OneWeightStep<at::Tensor>(script({3, 1, 2, 0.5})));
   SaveBest best(model, file, Monitor("validation/score"));
   const HookFunctions look{.evaluation_end = [&](Run&, Weights, const EvaluationResults&) {
     in_file.push_back(saved_weight(file));
@@ -36,7 +40,8 @@ CATCH_TEST_CASE("the file has the weights of the best evaluation, and load_weigh
   CATCH_CHECK(reloaded.value() == -4);
 }
 
-CATCH_TEST_CASE("averaged weights are saved where they are evaluated, by the main process alone, also of a resumed run") {
+CATCH_TEST_CASE(
+    "averaged weights are saved where they are evaluated, by the main process alone, also of a resumed run") {
   const TemporaryDirectory folder;
   const auto file = folder.path() / "best.safetensors";
   for (const std::int64_t until : {2, 3}) {
@@ -49,7 +54,8 @@ CATCH_TEST_CASE("averaged weights are saved where they are evaluated, by the mai
       const OneWeightStep<at::Tensor> score = [](OneWeight& net, const at::Tensor&) -> StepOutput {
         return {.loss = -net.w, .num_samples = 1};
       };
-      Evaluator evaluator(accelerator, {{"validation", batches({{0}, {0}})}}, score);
+      Batches held_out = batches({{0}, {0}});
+      Evaluator evaluator(accelerator, {{"validation", held_out}}, score);
       SaveBest best(model, rank.number == 0 ? file : "/nowhere/best.safetensors", Monitor("validation/loss"));
       Trainer trainer(accelerator, model, optimizer, source, OneWeightStep<at::Tensor>(ledger),
                       {.evaluator = &evaluator, .ema_decay = 0.5, .hooks = {best}});

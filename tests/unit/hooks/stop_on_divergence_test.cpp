@@ -46,7 +46,8 @@ CATCH_TEST_CASE("a resumed run stops where it would have stopped") {
   for (const std::int64_t until : {3, 8}) {
     OneWeightRun run(batches({{1}, {1}, {1}, {1}, {2.5}, {2.5}, {1}, {1}}), given_loss,
                      {.hooks = StopOnDivergence({.every = 2})});
-    step = run.trainer.train({.max_steps = until}, {.checkpoint_dir = folder.path(), .resume_from = latest}).step;
+    step = run.trainer.train({.max_steps = until}, {.checkpoint_dir = folder.path(), .resume_from = latest})
+               .step;
   }
   CATCH_CHECK(step == 6);
 }
@@ -69,5 +70,6 @@ CATCH_TEST_CASE("a loss that diverges on one rank stops all") {
     return std::to_string(state.step) + " " + state.stop_reason.value_or("");
   });
   CATCH_CAPTURE(ranks.report());
-  CATCH_CHECK_THAT(ranks.same_text(), Contains("3 the loss diverges: its mean over the last 1 updates is 10.00"));
+  CATCH_CHECK_THAT(ranks.same_text(),
+                   Contains("3 the loss diverges: its mean over the last 1 updates is 10.00"));
 }

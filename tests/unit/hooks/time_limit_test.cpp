@@ -10,11 +10,13 @@ using namespace lockstep;
 using namespace lockstep::test;
 using namespace std::chrono_literals;
 
-CATCH_TEST_CASE("a run stops at the first update after its time, saved, and a resume has the whole time again") {
+CATCH_TEST_CASE(
+    "a run stops at the first update after its time, saved, and a resume has the whole time again") {
   const TemporaryDirectory folder;
   for (const std::int64_t step : {1, 2}) {
     OneWeightRun run(numbered_batches(4), ledger, {.hooks = TimeLimit(1ns)});
-    const auto state = run.trainer.train({.epochs = 1}, {.checkpoint_dir = folder.path(), .resume_from = latest});
+    const auto state =
+        run.trainer.train({.epochs = 1}, {.checkpoint_dir = folder.path(), .resume_from = latest});
     CATCH_CHECK(state.step == step);
     CATCH_CHECK(state.end == EndReason::stop_request);
     CATCH_CHECK(std::filesystem::exists(folder.path() / "last"));

@@ -21,12 +21,14 @@ StepOutput mean_of_batch(OneWeight& model, const at::Tensor& batch) {
 
 /// Three updates an epoch, evaluated after each epoch, with a log line every two.
 auto run_of_three(RunLogger* logger = nullptr) {
-  return OneWeightRun(numbered_batches(3), ledger, {.lr = 0.1, .evaluation_set = batches({{0}}), .logger = logger});
+  return OneWeightRun(numbered_batches(3), ledger,
+                      {.lr = 0.1, .evaluation_set = batches({{0}}), .logger = logger});
 }
 
 }  // namespace
 
-CATCH_TEST_CASE("an epoch's record has means over its samples, the mean gradient norm, the rate and the evaluation") {
+CATCH_TEST_CASE(
+    "an epoch's record has means over its samples, the mean gradient norm, the rate and the evaluation") {
   // Per sample the loss is (1 + 3 + 8) / 3; the gradients are 2 and 8.
   OneWeightRun run(batches({{1, 3}, {8}}), mean_of_batch, {.evaluation_set = batches({{0}})});
   run.trainer.train({.epochs = 1});
@@ -34,8 +36,11 @@ CATCH_TEST_CASE("an epoch's record has means over its samples, the mean gradient
   CATCH_REQUIRE(history.size() == 1);
   CATCH_CHECK(history[0].epoch == 1);
   CATCH_CHECK(history[0].step == 2);
-  CATCH_CHECK(history[0].values ==
-              Values{{"epoch/loss", 4}, {"epoch/largest", 5.5}, {"epoch/grad_norm", 5}, {"lr", 1}, {"validation/loss", -10}});
+  CATCH_CHECK(history[0].values == Values{{"epoch/loss", 4},
+                                          {"epoch/largest", 5.5},
+                                          {"epoch/grad_norm", 5},
+                                          {"lr", 1},
+                                          {"validation/loss", -10}});
 }
 
 CATCH_TEST_CASE("the log has one event an epoch with its means, whatever the lines between") {
@@ -76,7 +81,8 @@ CATCH_TEST_CASE("a run that is resumed at any update has the history of one that
     const HookFunctions stop{.after_update = [&](Run& run, const UpdateOutcome&) {
       if (run.state().step == stopped_at) run.request_stop("enough");
     }};
-    OneWeightRun stopped(numbered_batches(3), ledger, {.lr = 0.1, .evaluation_set = batches({{0}}), .hooks = stop});
+    OneWeightRun stopped(numbered_batches(3), ledger,
+                         {.lr = 0.1, .evaluation_set = batches({{0}}), .hooks = stop});
     stopped.trainer.train(config, {.checkpoint_dir = folder.path()});
   }
   auto resumed = run_of_three();
@@ -85,7 +91,8 @@ CATCH_TEST_CASE("a run that is resumed at any update has the history of one that
   CATCH_CHECK(resumed.trainer.history().json() == whole.trainer.history().json());
 }
 
-CATCH_TEST_CASE("a hook reads the history: the epoch's means at its end, its evaluation before the next one") {
+CATCH_TEST_CASE(
+    "a hook reads the history: the epoch's means at its end, its evaluation before the next one") {
   std::vector<Values> seen;
   const auto look = [&](Run& run) {
     if (!run.history().empty()) seen.push_back(run.history().back().values);
@@ -111,7 +118,8 @@ CATCH_TEST_CASE("the history of a run of two ranks is over both, the same on bot
     });
   };
   // Both batches of the first window, then one alone: losses (1 + 3 + 8 + 4) / 4, norms (12 / 3 + 4) / 2.
-  const std::string values = R"("values":{"epoch/loss":4.0,"epoch/largest":5.0,"epoch/grad_norm":4.0,"lr":1.0}})";
+  const std::string values =
+      R"("values":{"epoch/loss":4.0,"epoch/largest":5.0,"epoch/grad_norm":4.0,"lr":1.0}})";
   const std::string first = R"([{"epoch":1,"step":2,)" + values;
   CATCH_CHECK(history_until(1).same_text() == first + "]");
   CATCH_CHECK(history_until(2).same_text() == first + R"(,{"epoch":2,"step":4,)" + values + "]");

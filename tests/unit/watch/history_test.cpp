@@ -51,7 +51,8 @@ CATCH_TEST_CASE("the best value is the earliest best finite one") {
   CATCH_CHECK(history.best("b", Direction::maximize) == std::nullopt);
 }
 
-CATCH_TEST_CASE("values are added to the latest epoch and replaced there, in the order of their first appearance") {
+CATCH_TEST_CASE(
+    "values are added to the latest epoch and replaced there, in the order of their first appearance") {
   History history = three_epochs();
   history.add({.epoch = 4, .step = 8, .values = {{"b", 5}}});
   history.extend({{"c", 7}, {"a", 6}, {"b", 4}});

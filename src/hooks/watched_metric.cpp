@@ -1,11 +1,22 @@
-#include "hooks/monitor_state.hpp"
+#include "hooks/watched_metric.hpp"
 
 #include <ATen/core/Scalar.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
 
+#include "loop/metric_names.hpp"
+
 namespace lockstep {
+
+std::optional<double> evaluated_value(const Run& run, Weights weights, const EvaluationResults& results,
+                                      const std::string& metric) {
+  const bool beside_averages = weights == Weights::raw && run.config().evaluate_raw;
+  if (is_raw(metric) != beside_averages || !results.contains(set_of(metric))) return {};
+  Values values;
+  append(values, beside_averages ? raw_prefix : "", results);
+  return value_of(metric, values);
+}
 
 std::string state_name(std::string hook, const Monitor& monitor) {
   std::string name = std::move(hook) + ":" + monitor.metric();
