@@ -96,7 +96,8 @@ CATCH_TEST_CASE(
   Accelerator accelerator({.device = at::kCPU});
   const History history;
   const TrainConfig config;
-  Run run(state, history, config, accelerator, nullptr);
+  const std::optional<EvaluationResults> test_results;
+  Run run(state, history, test_results, config, accelerator, nullptr);
   statistics.before_clip(run);
   CATCH_CHECK(statistics.values() == Values{{"weight_norm/model.a", 5},
                                             {"weight_norm/model.unused", 1},
