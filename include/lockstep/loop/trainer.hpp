@@ -102,6 +102,8 @@ class Trainer {
                .source = source_facts(source, options.own_batches ? 1 : accelerator.world_size()),
                .evaluation = evaluation_with(evaluator_),
                .test = evaluation_with(options.test.get())}) {}
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
 
   /// Windows in an epoch of `limit` batches, the last and shorter one counted; without a limit, of all there are.
   /// Errors: ConfigError `unknown-length`.
