@@ -80,16 +80,11 @@ Predictions predictions_of_rank(Function& function, Model& model, Source& source
   using Batch = batch_t<Source>;
   const Shard shard{.rank = accelerator.rank(), .ranks = accelerator.world_size(), .pad = false};
   const auto outputs_of = [&](const Batch& batch) -> Outputs {
-    const Batch placed = place(batch, accelerator.placement());
-    std::optional<AutocastScope> autocast;
-    if (const auto type = autocast_type(accelerator.options().precision)) {
-      autocast.emplace(accelerator.device().type(), *type);
-    }
     using Result = std::remove_cvref_t<std::invoke_result_t<Function&, Model&, const Batch&>>;
     if constexpr (std::same_as<Result, Outputs>) {
-      return function(model, placed);
+      return call_step(function, model, batch, accelerator);
     } else {
-      return {{"", function(model, placed)}};
+      return {{"", call_step(function, model, batch, accelerator)}};
     }
   };
 

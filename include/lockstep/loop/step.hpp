@@ -64,10 +64,6 @@ template <class Step>
   requires requires { &Step::operator(); }
 struct StepSignature<Step> : Signature<decltype(&Step::operator())> {};
 
-}  // namespace detail
-
-namespace detail {
-
 template <class Step, class Batch>
 concept MovesBatches = requires(Step& step, const Batch& batch, const Placement& where) {
   { step.to_device(batch, where) } -> std::same_as<Batch>;
@@ -138,10 +134,6 @@ template <class T>
   requires requires { typename T::ContainedType; }
 struct ModuleOf<T> : ModuleOf<typename T::ContainedType> {};
 
-}  // namespace detail
-
-namespace detail {
-
 template <class Step, class Batch>
 Batch place_for(Step& step, const Batch& batch, const Placement& where) {
   if constexpr (MovesBatches<Step, Batch>) {
@@ -151,9 +143,9 @@ Batch place_for(Step& step, const Batch& batch, const Placement& where) {
   }
 }
 
-/// Runs the Step on a batch where the model is, under autocast if the precision is mixed.
+/// Runs the Step, or what predicts, on a batch where the model is, under autocast if the precision is mixed.
 template <class Step, class Model, class Batch>
-StepOutput call_step(Step& step, Model& model, const Batch& batch, const Accelerator& accelerator) {
+auto call_step(Step& step, Model& model, const Batch& batch, const Accelerator& accelerator) {
   const Batch placed = place_for(step, batch, accelerator.placement());
   std::optional<AutocastScope> autocast;
   if (const auto type = autocast_type(accelerator.options().precision)) {

@@ -53,6 +53,17 @@ CATCH_TEST_CASE("predictions of a range stand in the order of its batches, howev
   CATCH_CHECK(values(predict(accelerator, model, uneven, scaled)) == std::vector<double>{6, 2, 4, 10, 8, 0});
 }
 
+CATCH_TEST_CASE("what predicts may move its batches itself") {
+  struct Mover {
+    Example to_device(const Example& batch, const Placement&) { return {batch.data + 1, batch.target}; }
+    at::Tensor operator()(OneWeight& model, const Example& batch) { return model.w * batch.data; }
+  };
+  const auto accelerator = in_double();
+  OneWeight model(10);
+  const auto loader = numbered_loader(3, {.batch_size = 2});
+  CATCH_CHECK(values(predict(accelerator, model, loader, Mover())) == std::vector<double>{10, 20, 30});
+}
+
 CATCH_TEST_CASE("several outputs come by name, each with its own type and sizes") {
   const auto accelerator = in_double();
   OneWeight model(1);
