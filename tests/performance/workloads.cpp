@@ -1,6 +1,6 @@
 // Trains the workloads in three ways: `trainer`, a user's program on lockstep; `flat`, the floor, which does
 // by hand the operations that the Trainer does, on flat buffers; `stock`, torch::optim and clip_grad_norm_ as
-// tutorials show them. `forward_backward` does nothing else.
+// tutorials show them. `forward_backward` does nothing else. `hooked` is `trainer` with twenty empty hooks.
 //
 // Answers each line of standard input, or its arguments as one line, with a line of JSON:
 //
@@ -52,7 +52,16 @@ struct Job {
   }
 };
 
-void train_with_trainer(Job& job) {
+struct EmptyHook {
+  void after_update(ls::Run&, const ls::UpdateOutcome&) {}
+};
+
+template <std::size_t... index>
+ls::Hooks empty_hooks(std::index_sequence<index...>) {
+  return {((void)index, EmptyHook())...};
+}
+
+void train_with_trainer(Job& job, ls::Hooks hooks = {}) {
   const auto& workload = job.workload;
   ls::Accelerator accelerator({.gradient_accumulation_steps = workload.accumulation,
                                .device = torch::kCPU,
@@ -82,7 +91,7 @@ void train_with_trainer(Job& job) {
   ls::Evaluator evaluator(accelerator, {{"validation", held_out}}, judge);
   std::optional<TemporaryDirectory> folder;
   std::optional<ls::RunLogger> logger;
-  ls::TrainerOptions<Net> options;
+  ls::TrainerOptions<Net> options{.hooks = std::move(hooks)};
   ls::TrainConfig config{.max_steps = job.updates, .evaluate_every = {}, .checkpoint_every = {}};
   ls::TrainOptions files;
   if (workload.clip) config.max_grad_norm = max_grad_norm;
@@ -298,6 +307,7 @@ void train_not_at_all(Job& job) {
 
 void train(Job& job, const std::string& way) {
   if (way == "trainer") return train_with_trainer(job);
+  if (way == "hooked") return train_with_trainer(job, empty_hooks(std::make_index_sequence<20>()));
   if (way == "flat") return train_flat(job);
   if (way == "stock") return train_stock(job);
   if (way == "forward_backward") return train_not_at_all(job);
