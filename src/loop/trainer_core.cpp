@@ -136,8 +136,12 @@ struct TrainerCore::Impl {
 
   /// Tells all ranks what hooks of any have asked for. A stop is taken up here, the rest returned.
   RunRequests settle_requests() {
-    if (parts.hooks.empty()) return {};
+    if (!has_hooks) return {};
     RunRequests requests = view.take_requests();
+    if (agreement.alone()) {
+      if (const auto stop = std::exchange(requests.stop, {})) stop_together(stop);
+      return requests;
+    }
     const auto votes = agreement.meet({.phase = Phase::requests,
                                        .stop = requests.stop.has_value(),
                                        .save = requests.save,
@@ -216,7 +220,7 @@ struct TrainerCore::Impl {
   /// What many people want to keep and this run does not, unless its settings show that it is meant.
   void warn_of_surprises() {
     if (config.debug || !checkpoint_dir.empty() || !config.checkpoint_every || only_evaluates()) return;
-    const bool watched = parts.logger || !parts.hooks.empty();
+    const bool watched = parts.logger || has_hooks;
     warn(watched ? message::warning_no_checkpoints() : message::warning_nothing_kept());
   }
 
@@ -761,6 +765,7 @@ struct TrainerCore::Impl {
   }
 
   Parts parts;
+  const bool has_hooks = !parts.hooks.empty();
   TrainedModules modules;
   OptimizerAdapter optimizer;
   SharedRun shared;
