@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-DEADLINE = 60
+DEADLINE = 180  # seconds; a save of each two updates waits for the disk
 KILLS, CHECKPOINTS, COMMAND = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 MOMENTS = random.Random(7)
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}

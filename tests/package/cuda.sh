@@ -24,10 +24,11 @@ fi
 
 program=$WORK/examples/fashion_mnist/fashion_mnist
 if grep -q USE_C10D_NCCL "$torch_folder/../Caffe2/Caffe2Targets.cmake"; then
-  nm -DC --undefined-only "$program" | grep -q 'c10d::ProcessGroupNCCL::ProcessGroupNCCL' ||
+  # grep -q would leave nm without a reader, and the pipe would fail.
+  nm -DC --undefined-only "$program" | grep 'c10d::ProcessGroupNCCL::ProcessGroupNCCL' >/dev/null ||
     fail "$program does not use NCCL"
 fi
-ldd "$program" | grep -q 'libtorch_cuda.so => /' || fail "$program does not load the CUDA part of Torch"
+ldd "$program" | grep 'libtorch_cuda.so => /' >/dev/null || fail "$program does not load the CUDA part of Torch"
 "$WORK/examples/minimal/minimal" || fail "the minimal program does not run"
 CUDA_VISIBLE_DEVICES= "$python" "$SOURCE/tests/launchers/fashion_mnist_test.py" lockstep "$program" \
   "$WORK/src/cli/lockstep" "$python" "$WORK/reference.json"
