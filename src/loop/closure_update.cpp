@@ -5,7 +5,6 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/GradMode.h>
 
-#include <cstring>
 #include <exception>
 #include <optional>
 
@@ -114,18 +113,9 @@ class Evaluations {
     }
   }
 
+  /// The loss comes before all metrics.
   double mean_loss(const AccumulationWindow& window, std::int64_t samples) const {
-    MetricTotals totals = window.totals();
-    const double own = totals.empty() ? 0 : totals.entries().front().sum;
-    std::string bytes(sizeof own, '\0');
-    std::memcpy(bytes.data(), &own, sizeof own);
-    double sum = 0;
-    for (const auto& text : parts_.agreement.exchange(bytes)) {
-      double value = 0;
-      std::memcpy(&value, text.data(), sizeof value);
-      sum += value;
-    }
-    return sum / static_cast<double>(samples);
+    return over_ranks(window.totals(), parts_.agreement).entries().front().sum / static_cast<double>(samples);
   }
 
   const AccumulationWindow& window_;
