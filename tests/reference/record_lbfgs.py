@@ -11,6 +11,8 @@ import pathlib
 
 import torch
 
+from recorded_data import draw, windows
+
 UPDATES = 8
 SIZES = [4, 1, 3, 2]  # samples of an epoch's microbatches
 RUNS = {
@@ -21,22 +23,7 @@ RUNS = {
     "clipped": {"options": {"lr": 0.3, "max_iter": 3, "history_size": 2}, "accumulation": 4, "max_grad_norm": 2.5},
 }
 
-
-def sixty_fourths(*shape):
-    """Short in JSON, and exact in every type."""
-    return (torch.randn(*shape, dtype=torch.float64) * 64).round() / 64
-
-
-torch.manual_seed(11)
-start = [sixty_fourths(3, 3), sixty_fourths(3), sixty_fourths(1, 3), sixty_fourths(1)]
-batches = [(sixty_fourths(n, 3), sixty_fourths(n, 1)) for n in SIZES]
-
-
-def windows(accumulation):
-    while True:
-        for first in range(0, len(batches), accumulation):
-            window = batches[first:first + accumulation]
-            yield torch.cat([data for data, _ in window]), torch.cat([target for _, target in window])
+start, batches = draw(11, SIZES)
 
 
 def train(run):
@@ -47,7 +34,7 @@ def train(run):
             parameter.copy_(value)
     optimizer = torch.optim.LBFGS(parameters, **run["options"])
     updates = []
-    for data, target in windows(run["accumulation"]):
+    for data, target in windows(batches, run["accumulation"]):
         losses = []
 
         def closure():

@@ -14,6 +14,8 @@ import pathlib
 import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from recorded_data import draw, windows
+
 UPDATES = 50
 SIZES = [4, 1, 2, 3, 5, 2, 1, 4]  # samples of an epoch's microbatches
 RUNS = {
@@ -31,11 +33,6 @@ RUNS = {
 }
 
 
-def sixty_fourths(*shape):
-    """Short in JSON, and exact in every type."""
-    return (torch.randn(*shape, dtype=torch.float64) * 64).round() / 64
-
-
 def multiplier(schedule, update):
     total, warmup = schedule["total_steps"], schedule["warmup_steps"]
     if update < warmup:
@@ -45,16 +42,7 @@ def multiplier(schedule, update):
     return schedule["minimum_factor"] + (1 - schedule["minimum_factor"]) * high
 
 
-torch.manual_seed(5)
-start = [sixty_fourths(3, 3), sixty_fourths(3), sixty_fourths(1, 3), sixty_fourths(1)]
-batches = [(sixty_fourths(n, 3), sixty_fourths(n, 1)) for n in SIZES]
-
-
-def windows(accumulation):
-    while True:
-        for first in range(0, len(batches), accumulation):
-            window = batches[first:first + accumulation]
-            yield torch.cat([data for data, _ in window]), torch.cat([target for _, target in window])
+start, batches = draw(5, SIZES)
 
 
 def flat(net):
@@ -80,7 +68,7 @@ def train(name, run, dtype):
         average = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(run["ema_decay"]))
         average.update_parameters(net)  # the first call copies
     updates = []
-    for data, target in windows(run.get("accumulation", 1)):
+    for data, target in windows(batches, run.get("accumulation", 1)):
         rates = [float(group["lr"]) for group in optimizer.param_groups]
         loss = torch.nn.functional.mse_loss(net(data.to(dtype)), target.to(dtype))
         optimizer.zero_grad()
