@@ -78,16 +78,15 @@ void BackgroundWriter::work() {
     if (!job_) return;
     auto job = std::make_optional(std::move(*job_));
     lock.unlock();
-    std::exception_ptr failure;
     try {
       run(writer_, *job);
     } catch (...) {
-      failure = std::current_exception();
+      const std::lock_guard failing(mutex_);
+      failure_ = std::current_exception();
     }
-    // Before anybody is told that all is done, and not under the lock.
+    // After a failure is known, before anybody is told that all is done, and not under the lock.
     job.reset();
     lock.lock();
-    if (failure) failure_ = std::move(failure);
     job_.reset();
     changed_.notify_all();
   }

@@ -62,7 +62,7 @@ void CheckpointKeeper::wait() {
 void CheckpointKeeper::note_failure() {
   if (!background_) return;
   if (auto failure = background_->take_failure()) {
-    failure_ = std::move(failure);
+    if (!failure_) failure_ = std::move(failure);
     saved_.reset();
   }
 }

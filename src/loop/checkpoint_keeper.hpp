@@ -56,7 +56,7 @@ class CheckpointKeeper {
   /// A state is still being written.
   [[nodiscard]] bool busy() const { return background_ && background_->busy(); }
   void wait();
-  /// What has gone wrong in the background since the last call; null: nothing.
+  /// What went wrong in the background first since the last call; null: nothing.
   [[nodiscard]] std::exception_ptr take_failure();
 
   /// The folder of the newest state, once it is on the disk; each is given once.
