@@ -71,7 +71,7 @@ struct FullDisk {
   void operator()(int update) {
     if (update == failing) {
       gate.wait_for(failing / 2 - 1);
-      limit.emplace(100);
+      limit.emplace(4000);  // a rank's file is longer, what it says of that is shorter
     }
     if (update == failing + 1) {
       gate.wait_for(failing / 2);
