@@ -19,6 +19,13 @@ RankError closure_calls_differ(const std::vector<int>& again, const std::vector<
                       fmt::join(again, ", "), fmt::join(done, ", "))};
 }
 
+std::string problem_late_finite_check(const std::string& what) {
+  return fmt::format(
+      "late_finite_check is set, but {} has to know of each update at once whether its gradients are finite: unset it, or "
+      "use AdamW, Adam or SGD of this library on one device, a schedule of its own, and no hook inside windows.",
+      what);
+}
+
 ConfigError invalid_debug_variable(const std::string& text) {
   return {"invalid-debug-variable",
           fmt::format("the variable LOCKSTEP_DEBUG is \"{}\": set it to 1, true or on, or to 0 or nothing.", text)};

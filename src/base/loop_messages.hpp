@@ -1,4 +1,4 @@
-// What is said of optimizer_step, of debugging, and of overfitting on purpose.
+// What is said of optimizer_step, of late_finite_check, of debugging, and of overfitting on purpose.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,9 @@ namespace lockstep::message {
 std::string problem_optimizer_step_scaled(const std::string& precision);
 /// `again`, `done`: the ranks that call the closure once more, and those whose optimizer_step has returned.
 RankError closure_calls_differ(const std::vector<int>& again, const std::vector<int>& done);
+
+/// For invalid_settings(): `what` has to know of each update at once.
+std::string problem_late_finite_check(const std::string& what);
 
 ConfigError invalid_debug_variable(const std::string& text);
 std::string warning_debug();

@@ -487,6 +487,7 @@ NonFiniteError non_finite_loss(double value, std::int64_t update, std::int64_t m
 namespace {
 
 std::string first_names(const std::vector<std::string>& names) {
+  if (names.empty()) return "a parameter (a run without late_finite_check names it)";
   constexpr std::size_t shown = 5;
   const auto first = std::vector<std::string>(
       names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(shown, names.size())));

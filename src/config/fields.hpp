@@ -52,6 +52,7 @@ void visit_fields(Is<TrainConfig> auto& config, auto&& field) {
   field("fail_on_save_error", config.fail_on_save_error);
   field("max_grad_norm", config.max_grad_norm);
   field("max_grad_value", config.max_grad_value);
+  field("late_finite_check", config.late_finite_check);
   field("monitor", config.monitor);
   field("restore_best", config.restore_best);
   field("debug", config.debug);

@@ -12,9 +12,7 @@
 #include "lockstep/optim/gradient_norm.hpp"
 
 namespace lockstep {
-namespace {
 
-/// What to do about gradients that are not finite, those of `parameters`.
 UpdateOutcome overflow(const AccumulationWindow& window, const std::vector<std::string>& parameters,
                        LossScaler* scaler) {
   const auto& [update, rank] = window.position();
@@ -22,18 +20,20 @@ UpdateOutcome overflow(const AccumulationWindow& window, const std::vector<std::
   if (window.loss_scale() <= smallest_loss_scale) {
     throw message::endless_overflow(parameters, window.loss_scale(), update, rank);
   }
-  scaler->after_overflow();
+  // A scale that has come down since is no part of it.
+  if (window.loss_scale() <= scaler->scale()) scaler->after_overflow();
   return {.result = UpdateResult::skipped_overflow};
 }
 
-}  // namespace
+double gradient_divisor(const AccumulationWindow& window, std::int64_t samples_on_all_ranks) {
+  return static_cast<double>(samples_on_all_ranks) / static_cast<double>(window.loss_unit()) * window.loss_scale();
+}
 
 MeanGradient mean_gradient(const AccumulationWindow& window, std::int64_t samples_on_all_ranks, OptimizerAdapter& optimizer,
                            const UpdateSettings& settings) {
   const c10::AutoGradMode no_grad(false);
   const auto& gradients = optimizer.arena().gradients();
-  double divisor = static_cast<double>(samples_on_all_ranks) / static_cast<double>(window.loss_unit()) *
-                   window.loss_scale();
+  double divisor = gradient_divisor(window, samples_on_all_ranks);
 
   double norm = gradient_norm(gradients) / divisor;
   if (!std::isfinite(norm)) {
@@ -51,8 +51,7 @@ MeanGradient mean_gradient(const AccumulationWindow& window, std::int64_t sample
     settings.before_clip();
     norm = gradient_norm(gradients);
   }
-  // The small addend is torch.nn.utils.clip_grad_norm_'s, so that clipped runs follow Python's.
-  if (settings.max_norm) divisor /= std::min(1.0, *settings.max_norm / (norm + 1e-6));
+  if (settings.max_norm) divisor /= std::min(1.0, *settings.max_norm / (norm + clip_addend));
   if (settings.max_value || settings.before_update) divide();
   if (!gradients.empty() && settings.max_value) {
     at::_foreach_clamp_min_(gradients, -*settings.max_value);

@@ -33,6 +33,16 @@ struct MeanGradient {
   std::vector<std::string> not_finite = {};  ///< parameters; if there are any, nothing was done but to look
 };
 
+/// In the denominator of a clip factor: that of torch.nn.utils.clip_grad_norm_, so that clipped runs follow Python's.
+constexpr double clip_addend = 1e-6;
+
+/// What summed gradients are divided by to be those of the mean loss: samples, in the loss's unit, and the loss scale.
+double gradient_divisor(const AccumulationWindow& window, std::int64_t samples_on_all_ranks);
+
+/// What to do about gradients that are not finite, those of `parameters`; empty: nobody knows whose. Errors: as below.
+UpdateOutcome overflow(const AccumulationWindow& window, const std::vector<std::string>& parameters,
+                       LossScaler* scaler);
+
 /// Measures the window's summed gradients and clips them. The arena's window is closed. Waits for the device.
 MeanGradient mean_gradient(const AccumulationWindow& window, std::int64_t samples_on_all_ranks, OptimizerAdapter& optimizer,
                            const UpdateSettings& settings);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/loop_messages.hpp"
 #include "lockstep/base/messages.hpp"
 #include "loop/metric_names.hpp"
 
@@ -31,6 +32,11 @@ std::vector<std::string> problems(const TrainConfig& config, const TrainOptions&
   auto found = problems(config);
   if (config.monitor) check_watched("the monitor", config.monitor->metric(), config, facts, found);
   if (facts.scheduled_metric) check_watched("the schedule", *facts.scheduled_metric, config, facts, found);
+  if (config.late_finite_check) {
+    for (const auto& what : facts.obstacles_to_late_updates) {
+      found.push_back(message::problem_late_finite_check(what));
+    }
+  }
   if (!facts.evaluation_sets) {
     for (const auto& [name, set] :
          {std::pair("evaluate_first", config.evaluate_first), std::pair("evaluate_raw", config.evaluate_raw),

@@ -16,6 +16,7 @@ struct TrainerFacts {
   bool averages;
   bool has_schedule;
   std::optional<std::string> scheduled_metric;  ///< the metric that learning rates follow
+  std::vector<std::string> obstacles_to_late_updates;  ///< see loop/late_update.hpp
 };
 
 /// Every mistake, each a sentence with its remedy; empty if there is none.

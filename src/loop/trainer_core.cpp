@@ -29,6 +29,7 @@
 #include "loop/debug_run.hpp"
 #include "loop/histograms.hpp"
 #include "loop/host_copy.hpp"
+#include "loop/late_update.hpp"
 #include "loop/metric_names.hpp"
 #include "loop/optimizer_update.hpp"
 #include "loop/packed_history.hpp"
@@ -264,11 +265,13 @@ struct TrainerCore::Impl {
     schedule_factory = {};
   }
 
-  TrainerFacts facts() const {
+  TrainerFacts facts() {
     return {.evaluation_sets = parts.evaluation ? std::optional(parts.evaluation->sets) : std::nullopt,
             .averages = average.has_value(),
             .has_schedule = torch_schedule || progress.rates.schedule || schedule_factory,
-            .scheduled_metric = scheduled_metric()};
+            .scheduled_metric = scheduled_metric(),
+            .obstacles_to_late_updates = obstacles_to_late_updates(
+                optimizer, static_cast<bool>(parts.optimizer_step), torch_schedule.has_value(), hooks())};
   }
 
   // ---- checkpoints ----
@@ -465,14 +468,14 @@ struct TrainerCore::Impl {
   }
 
   /// The sets whose interval is over.
-  Names due_sets(bool updated, bool epoch_ended) const {
+  Names due_sets(const TrainState& at, bool updated, bool epoch_ended) const {
     Names due;
     if (!evaluates()) return due;
     for (const auto& set : parts.evaluation->sets) {
       const auto& own = parts.evaluation->options.every;
       const auto found = own.find(set);
       const Interval& interval = found == own.end() ? *config.evaluate_every : found->second;
-      if (interval.due(progress.state.step, updated, progress.state.epoch, epoch_ended)) due.insert(set);
+      if (interval.due(at.step, updated, at.epoch, epoch_ended)) due.insert(set);
     }
     return due;
   }
@@ -591,17 +594,21 @@ struct TrainerCore::Impl {
 
   // ---- the window ----
 
+  WeightAverage* moved() { return average ? &*average : nullptr; }
+  LossScaler* scaler() { return progress.loss_scaler ? &*progress.loss_scaler : nullptr; }
+
+  UpdateSettings update_settings() {
+    return {.max_norm = config.max_grad_norm,
+            .max_value = config.max_grad_value,
+            .keep_gradients = config.log_histograms_every.has_value(),
+            .before_clip = caller(hooks().before_clip),
+            .before_update = caller(hooks().before_update)};
+  }
+
   /// After the window was closed.
   UpdateOutcome update(std::int64_t samples_on_all_ranks) {
-    auto* const moved = average ? &*average : nullptr;
-    const UpdateSettings update_settings{.max_norm = config.max_grad_norm,
-                                         .max_value = config.max_grad_value,
-                                         .keep_gradients = config.log_histograms_every.has_value(),
-                                         .before_clip = caller(hooks().before_clip),
-                                         .before_update = caller(hooks().before_update)};
     if (!parts.optimizer_step) {
-      return optimizer_update(*window, samples_on_all_ranks, optimizer, moved, update_settings,
-                              progress.loss_scaler ? &*progress.loss_scaler : nullptr);
+      return optimizer_update(*window, samples_on_all_ranks, optimizer, moved(), update_settings(), scaler());
     }
     return closure_update(*window, samples_on_all_ranks,
                           {.optimizer = parts.optimizer,
@@ -612,7 +619,90 @@ struct TrainerCore::Impl {
                            .step_again = parts.step_again,
                            .backward = parts.backward,
                            .before_sync = caller(hooks().before_sync)},
-                          moved, update_settings);
+                          moved(), update_settings());
+  }
+
+  /// Whether nothing needs to know at the end of this window whether its gradients are finite.
+  bool may_be_late(const AgreedWindow& agreed, const RunRequests& requests) {
+    if (!config.late_finite_check) return false;
+    TrainState next = state();
+    ++next.step;
+    const auto due = [&next](const std::optional<Interval>& interval) {
+      return interval && interval->due(next.step, true, next.epoch, false);
+    };
+    const bool ends = !agreed.more_data || stop_reason || (config.max_steps && next.step >= *config.max_steps);
+    const bool shown = next.step % config.log_every == 0 || due(config.log_histograms_every) ||
+                       due(config.check_ranks_every) || !due_sets(next, true, false).empty() || requests.evaluate;
+    const bool saved = agreed.saves > 0 || requests.save || due(config.checkpoint_every);
+    // What the first update begins stays begun.
+    const bool first = progress.loss_unit == 0 || (average && !average->started());
+    return !ends && !shown && !saved && !first && agreed.samples > 0 && !optimizer.arena().gradients().empty();
+  }
+
+  void launch_late(const AgreedWindow& agreed) {
+    auto norm = launch_update(*window, agreed.samples, optimizer, moved(), update_settings(),
+                              {.now = modules.buffers(), .before = buffers_before_window});
+    late.emplace(LateUpdate{.window = std::move(*window),
+                            .agreed = agreed,
+                            .random_before = std::move(random_before_window),
+                            .gradient_norm = std::move(norm)});
+    window.reset();
+  }
+
+  /// Counts the update before, where that waits for the device. Errors: NonFiniteError, on all ranks.
+  void settle_late() {
+    if (!late) return;
+    auto settled = *std::exchange(late, std::nullopt);
+    UpdateOutcome outcome;
+    try {
+      outcome = settle(settled, optimizer, moved(), scaler());
+    } catch (const NonFiniteError&) {
+      random_before_window = std::move(settled.random_before);
+      agreement.together([] { throw; });
+    }
+    count(settled.window, settled.agreed, outcome);
+    log_skip(outcome, settled.window.loss_scale());
+    agreement.locally([&] {
+      if (parts.logger) parts.logger->progress(state().step);
+    });
+  }
+
+  /// The exception under way may be of the window after it.
+  void settle_late_at_failure() noexcept {
+    try {
+      settle_late();
+    } catch (...) {
+      warn(text_of(std::current_exception()));
+    }
+  }
+
+  /// A window that was updated from, or skipped.
+  void count(const AccumulationWindow& counted, const AgreedWindow& agreed, const UpdateOutcome& outcome) {
+    auto& s = state();
+    const bool updated = outcome.result == UpdateResult::applied;
+    progress.loss_unit = counted.loss_unit();
+    progress.totals.add(counted.totals(), updated ? std::optional(outcome.gradient_norm) : std::nullopt);
+    progress.evaluated.clear();
+    s.batches += agreed.microbatches;
+    s.next_batch += agreed.microbatches;
+    progress.source_batch += parts.own_batches ? counted.microbatches() : agreed.microbatches * batches_per_round();
+    s.samples += agreed.samples;
+    if (updated) ++s.step;
+    if (!agreed.more_data) {
+      ++s.epoch;
+      s.next_batch = 0;
+      progress.source_batch = 0;
+    }
+  }
+
+  void log_skip(const UpdateOutcome& outcome, double loss_scale) {
+    agreement.locally([&] {
+      if (outcome.result == UpdateResult::skipped_empty) log("skip", {}, "the window held no samples");
+      if (outcome.result == UpdateResult::skipped_overflow) {
+        log("skip", {{"loss_scale", loss_scale}},
+            message::overflow_skipped(loss_scale, progress.loss_scaler->scale()));
+      }
+    });
   }
 
   void put_buffers_back() {
@@ -803,6 +893,7 @@ struct TrainerCore::Impl {
   bool some_rank_logs = false;
   bool began = false;           // in an earlier call, or from a checkpoint
   std::optional<AccumulationWindow> window;
+  std::optional<LateUpdate> late;  // the one before, where it is not counted yet
   std::optional<NoWorkersScope> no_workers;  // while debugging
 };
 
@@ -1066,8 +1157,10 @@ AccumulationWindow& TrainerCore::open_window() {
   if (run.saves()) run.random_before_window = random_state(run.parts.accelerator.device());
   auto& window = run.window.emplace(
       run.parts.accelerator.options().gradient_accumulation_steps, run.progress.loss_unit,
-      WindowPosition{.update = run.state().step + 1, .rank = run.parts.accelerator.rank()},
-      run.progress.loss_scaler ? run.progress.loss_scaler->scale() : 1.0);
+      WindowPosition{.update = run.state().step + (run.late ? 2 : 1), .rank = run.parts.accelerator.rank()},
+      !run.progress.loss_scaler ? 1.0
+      : run.late                ? scale_if_finite(*run.progress.loss_scaler)
+                                : run.progress.loss_scaler->scale());
   if (run.checkpoints.is_open()) {
     agreement.locally([&] {
       if (const auto failure = run.checkpoints.take_failure()) run.save_failed(failure);
@@ -1091,11 +1184,19 @@ bool TrainerCore::close_window(bool more_data) {
   const bool save_timed = run.is_main() && run.saves() && run.save_timer.due();
   const AgreedWindow agreed =
       run.shared.close_window(*run.window, asked.has_value(), save_asked || save_timed, more_data);
+  run.settle_late();
   if (agreed.stop) run.stop_together(asked);
   if (agreed.microbatches == 0) agreement.together([&] { no_data(); });
   const bool epoch_ended = !agreed.more_data;
 
   if (!run.torch_schedule) run.optimizer.set_rates(progress.rates.factor(state));
+  RunRequests requests;
+  if (run.config.late_finite_check) requests = run.settle_requests();
+  if (run.may_be_late(agreed, requests)) {
+    run.launch_late(agreed);
+    run.lap(Activity::update);
+    return true;
+  }
   UpdateOutcome outcome;
   try {
     outcome = run.update(agreed.samples);
@@ -1109,30 +1210,11 @@ bool TrainerCore::close_window(bool more_data) {
   const bool updated = outcome.result == UpdateResult::applied;
   if (!updated) run.put_buffers_back();
 
-  progress.loss_unit = run.window->loss_unit();
-  progress.totals.add(run.window->totals(), updated ? std::optional(outcome.gradient_norm) : std::nullopt);
-  progress.evaluated.clear();
-  state.batches += agreed.microbatches;
-  state.next_batch += agreed.microbatches;
-  progress.source_batch +=
-      run.parts.own_batches ? run.window->microbatches() : agreed.microbatches * run.batches_per_round();
-  state.samples += agreed.samples;
-  if (updated) ++state.step;
-  if (epoch_ended) {
-    ++state.epoch;
-    state.next_batch = 0;
-    progress.source_batch = 0;
-  }
   const double loss_scale = run.window->loss_scale();
+  run.count(*run.window, agreed, outcome);
   run.window.reset();
 
-  agreement.locally([&] {
-    if (outcome.result == UpdateResult::skipped_empty) run.log("skip", {}, "the window held no samples");
-    if (outcome.result == UpdateResult::skipped_overflow) {
-      run.log("skip", {{"loss_scale", loss_scale}},
-              message::overflow_skipped(loss_scale, progress.loss_scaler->scale()));
-    }
-  });
+  run.log_skip(outcome, loss_scale);
   run.lap(Activity::update);
   if (updated && state.step % run.config.log_every == 0) run.log_training(outcome.gradient_norm, loss_scale);
   if (epoch_ended) run.record_epoch();
@@ -1148,8 +1230,10 @@ bool TrainerCore::close_window(bool more_data) {
   if (due(run.config.log_histograms_every)) agreement.locally([&] { run.log_histograms(); });
   run.call(run.hooks().after_update, outcome);
   if (epoch_ended) run.call(run.hooks().epoch_end);
-  const RunRequests requests = run.settle_requests();
-  Names sets = requests.evaluate ? run.all_sets() : run.due_sets(updated, epoch_ended);
+  const RunRequests later = run.settle_requests();
+  requests.evaluate |= later.evaluate;
+  requests.save |= later.save;
+  Names sets = requests.evaluate ? run.all_sets() : run.due_sets(state, updated, epoch_ended);
   switch (run.reason()) {
     case EndReason::none: {
       std::optional<SaveFor> save;
@@ -1208,6 +1292,7 @@ void TrainerCore::fail() noexcept {
   run.no_workers.reset();
   // Whatever is thrown alone is thrown in a window: everywhere else it waits for a vote.
   if (!run.agreement.alone() && !run.agreement.settled()) run.shared.fail_window(std::current_exception(), run.progress.loss_unit);
+  run.settle_late_at_failure();
   if (run.window) {
     run.put_buffers_back();
     run.window.reset();

@@ -14,7 +14,7 @@ void fused(Operation operation, const UpdateRange& range, const AdamOptions& opt
   const auto largest = options.amsgrad ? at::TensorList(range.state[2]) : at::TensorList();
   operation(range.parameters, range.gradients, range.state[0], range.state[1], largest, range.step_tensor,
             range.lr, options.beta1, options.beta2, weight_decay, options.eps, options.amsgrad,
-            options.maximize, range.divisor);
+            options.maximize, range.divisor, range.found_inf);
 }
 
 }  // namespace

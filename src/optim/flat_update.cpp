@@ -4,6 +4,7 @@
 #include <ATen/core/Scalar.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ne.h>
+#include <ATen/ops/rsub.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -133,11 +134,14 @@ void FlatUpdate::run(const UpdatePass& pass) {
     weight = pass.average->next_weight();
     use_average(*pass.average);
   }
+  at::Tensor device_weight;
+  if (pass.average && pass.decision) device_weight = at::rsub(*pass.decision->found_inf, 1).to(at::kDouble).mul_(weight);
   const bool flat = arena_.layout() == ParameterLayout::flat;
   const bool clear = pass.clear_gradients && flat;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     auto& own = blocks_[i];
     const auto& block = arena_.blocks()[i];
+    if (pass.decision) own.steps_before = own.steps;
     if (!flat) {
       if (!block.gradients.defined()) continue;
       own.pieces.front().gradients = laid_out_like(block.gradients, own.whole.master);
@@ -146,15 +150,21 @@ void FlatUpdate::run(const UpdatePass& pass) {
     if (as_one) {
       for (auto& count : own.steps) ++count;
     } else {
-      step_runs(i, pass.divisor, !clear);
+      step_runs(i, pass, !clear);
     }
     for (const auto& piece : own.pieces) {
-      if (as_one) step(own, block.group, own.steps.front(), piece, pass.divisor, !clear);
-      finish(piece, pass.average && flat ? weight : 0, clear);
+      if (as_one) step(own, block.group, own.steps.front(), piece, pass, !clear);
+      finish(piece, pass.average && flat ? weight : 0, device_weight, clear);
     }
   }
-  if (pass.average) pass.average->update_separate(weight);
+  if (pass.average) {
+    pass.decision ? pass.average->update_separate(device_weight) : pass.average->update_separate(weight);
+  }
   if (clear) arena_.gradients_are_zero();
+}
+
+void FlatUpdate::take_back() {
+  for (auto& own : blocks_) own.steps.swap(own.steps_before);
 }
 
 /// Whether all members of the block were touched, and are at the same step.
@@ -169,7 +179,7 @@ bool FlatUpdate::steps_as_one(std::size_t block) const {
 }
 
 /// Runs of touched members at the same step.
-void FlatUpdate::step_runs(std::size_t index, double divisor, bool keep_gradients) {
+void FlatUpdate::step_runs(std::size_t index, const UpdatePass& pass, bool keep_gradients) {
   const auto& block = arena_.blocks()[index];
   const auto* members = &arena_.members()[block.first];
   auto& own = blocks_[index];
@@ -184,22 +194,26 @@ void FlatUpdate::step_runs(std::size_t index, double divisor, bool keep_gradient
     for (; last < count && members[last].touched && own.steps[last] == step_before; ++last) ++own.steps[last];
     const auto end = last < count ? members[last].offset : block.parameters.numel();
     step(own, block.group, step_before + 1,
-         narrow(own.whole, members[first].offset, end - members[first].offset), divisor, keep_gradients);
+         narrow(own.whole, members[first].offset, end - members[first].offset), pass, keep_gradients);
     first = last;
   }
 }
 
-void FlatUpdate::step(Block& own, std::size_t group, std::int64_t count, const Piece& piece, double divisor,
-                      bool keep_gradients) {
+void FlatUpdate::step(Block& own, std::size_t group, std::int64_t count, const Piece& piece,
+                      const UpdatePass& pass, bool keep_gradients) {
   static const std::optional<at::Tensor> none;
   set(own.step, static_cast<double>(count));
   const bool converted = half(piece.parameters);
   const at::Tensor gradients = converted ? piece.gradients.to(at::kFloat) : piece.gradients;
-  const bool divides = divisor != 1;
+  const auto* const decision = pass.decision;
+  const bool divides = decision || pass.divisor != 1;
   // The operations take the divisor as a float, which is exact enough for floats alone.
   const bool in_double = gradients.scalar_type() == at::kDouble;
-  if (divides && in_double) gradients.div_(divisor);
-  if (divides && !in_double) set(*own.divisor, divisor);
+  if (decision) {
+    in_double ? gradients.div_(decision->divisor) : own.divisor->copy_(decision->divisor);
+  } else if (divides) {
+    in_double ? (void)gradients.div_(pass.divisor) : set(*own.divisor, pass.divisor);
+  }
   rule_.apply({.group = group,
                .lr = rule_.param_groups()[group].options().get_lr(),
                .step = count,
@@ -207,15 +221,21 @@ void FlatUpdate::step(Block& own, std::size_t group, std::int64_t count, const P
                .gradients = gradients,
                .state = piece.state,
                .step_tensor = own.step,
-               .divisor = divides && !in_double ? own.divisor : none});
+               .divisor = divides && !in_double ? own.divisor : none,
+               .found_inf = decision ? decision->found_inf : none});
   if (converted && keep_gradients) piece.gradients.copy_(gradients);
 }
 
-void FlatUpdate::finish(const Piece& piece, double average_weight, bool clear_gradients) {
+void FlatUpdate::finish(const Piece& piece, double average_weight, const at::Tensor& device_weight,
+                        bool clear_gradients) {
   if (!piece.master.is_same(piece.parameters)) piece.parameters.copy_(piece.master);
   if (average_weight != 0) {
-    piece.average.lerp_(half(piece.parameters) ? piece.parameters.to(at::kFloat) : piece.parameters,
-                        average_weight);
+    const at::Tensor end = half(piece.parameters) ? piece.parameters.to(at::kFloat) : piece.parameters;
+    if (device_weight.defined()) {
+      piece.average.lerp_(end, device_weight.to(end.scalar_type()));
+    } else {
+      piece.average.lerp_(end, average_weight);
+    }
   }
   if (clear_gradients) piece.gradients.zero_();
 }

@@ -20,6 +20,7 @@ class FlatUpdate {
   /// State tensors as the rule names them now; those that are there keep their values.
   void prepare();
   void run(const UpdatePass& pass);
+  void take_back();
   void follow_parameters();
 
   [[nodiscard]] NamedTensors state() const;
@@ -41,6 +42,7 @@ class FlatUpdate {
     Piece whole;
     std::vector<Piece> pieces;
     std::vector<std::int64_t> steps;  // of each member
+    std::vector<std::int64_t> steps_before;  // the last update by a DeviceDecision
     at::Tensor step;
     std::optional<at::Tensor> divisor;
   };
@@ -49,10 +51,12 @@ class FlatUpdate {
   [[nodiscard]] static Piece narrow(const Piece& piece, std::int64_t first, std::int64_t length);
   void use_average(const WeightAverage& average);
   [[nodiscard]] bool steps_as_one(std::size_t block) const;
-  void step_runs(std::size_t block, double divisor, bool keep_gradients);
-  void step(Block& own, std::size_t group, std::int64_t count, const Piece& piece, double divisor,
+  void step_runs(std::size_t block, const UpdatePass& pass, bool keep_gradients);
+  void step(Block& own, std::size_t group, std::int64_t count, const Piece& piece, const UpdatePass& pass,
             bool keep_gradients);
-  static void finish(const Piece& piece, double average_weight, bool clear_gradients);
+  /// `device_weight`: defined, it is taken in the place of average_weight.
+  static void finish(const Piece& piece, double average_weight, const at::Tensor& device_weight,
+                     bool clear_gradients);
   /// `<field>` of one member, as views.
   [[nodiscard]] NamedTensors fields(const ParameterArena::Member& member) const;
 

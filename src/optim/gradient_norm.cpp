@@ -6,6 +6,7 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/max.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 
 #include <cmath>
@@ -42,30 +43,39 @@ double sum_of_squares(const at::Tensor& values) {
   return sum;
 }
 
-/// Of tensors of norms, in double.
-double combine(const std::vector<at::Tensor>& norms) {
-  if (norms.empty()) return 0;
-  if (norms.front().is_cpu()) {
-    double sum = 0;
-    for (const auto& values : norms) {
-      sum += values.scalar_type() == at::kDouble ? sum_of_squares<double>(values)
-                                                 : sum_of_squares<float>(values);
-    }
-    return std::sqrt(sum);
-  }
+std::vector<at::Tensor> row_norms(const std::vector<at::Tensor>& gradients) {
+  std::vector<at::Tensor> norms;
+  norms.reserve(2 * gradients.size());
+  for (const auto& gradient : gradients) append_row_norms(gradient, norms);
+  return norms;
+}
+
+/// Of tensors of norms on a device, in double.
+at::Tensor combine_on_device(const std::vector<at::Tensor>& norms) {
   std::vector<at::Tensor> totals;
   totals.reserve(norms.size());
   for (const auto& values : norms) totals.push_back(at::linalg_vector_norm(values.to(at::kDouble), 2));
-  return at::linalg_vector_norm(at::stack(totals), 2).item<double>();
+  return at::linalg_vector_norm(at::stack(totals), 2);
+}
+
+/// Of tensors of norms, in double.
+double combine(const std::vector<at::Tensor>& norms) {
+  if (norms.empty()) return 0;
+  if (!norms.front().is_cpu()) return combine_on_device(norms).item<double>();
+  double sum = 0;
+  for (const auto& values : norms) {
+    sum += values.scalar_type() == at::kDouble ? sum_of_squares<double>(values) : sum_of_squares<float>(values);
+  }
+  return std::sqrt(sum);
 }
 
 }  // namespace
 
-double gradient_norm(const std::vector<at::Tensor>& gradients) {
-  std::vector<at::Tensor> norms;
-  norms.reserve(2 * gradients.size());
-  for (const auto& gradient : gradients) append_row_norms(gradient, norms);
-  return combine(norms);
+double gradient_norm(const std::vector<at::Tensor>& gradients) { return combine(row_norms(gradients)); }
+
+at::Tensor gradient_norm_on_device(const std::vector<at::Tensor>& gradients) {
+  const auto norms = row_norms(gradients);
+  return norms.front().is_cpu() ? at::scalar_tensor(combine(norms), at::kDouble) : combine_on_device(norms);
 }
 
 double exact_gradient_norm(const std::vector<at::Tensor>& gradients) {

@@ -78,6 +78,8 @@ void Optimizer::state_names_changed() {
 
 void Optimizer::update(const UpdatePass& pass) { flat_->run(pass); }
 
+void Optimizer::take_back() { flat_->take_back(); }
+
 NamedTensors Optimizer::state() const { return flat_ ? flat_->state() : NamedTensors{}; }
 
 void Optimizer::load_state(const NamedTensors& state) {

@@ -47,6 +47,10 @@ class OptimizerAdapter {
   void tie();
   /// One update after the arena's window was closed.
   void step(const UpdatePass& pass);
+  /// Whether the pass may have a DeviceDecision.
+  [[nodiscard]] bool takes_found_inf() const { return own_ && own_->takes_found_inf(); }
+  /// See Optimizer.
+  void take_back() { own_->take_back(); }
 
   [[nodiscard]] const std::vector<std::string>& group_names() const { return group_names_; }
   [[nodiscard]] double base_lr(std::size_t group) const { return base_lrs_[group]; }

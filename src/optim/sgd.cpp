@@ -60,7 +60,7 @@ void SGD::apply(const UpdateRange& range) {
   const auto buffers = range.state.empty() ? at::TensorList() : at::TensorList(range.state[0]);
   at::_fused_sgd_(range.parameters, range.gradients, buffers, weight_decay, options.momentum, range.lr,
                   options.dampening, options.nesterov, options.maximize, /*is_first_step=*/range.step == 1,
-                  range.divisor);
+                  range.divisor, range.found_inf);
 }
 
 }  // namespace lockstep

@@ -81,6 +81,13 @@ void WeightAverage::update_separate(double weight) {
   at::_foreach_lerp_(separate_average_, values, weight);
 }
 
+void WeightAverage::update_separate(const at::Tensor& weight) {
+  for (std::size_t i = 0; i < separate_.size(); ++i) {
+    auto& own = separate_average_[i];
+    own.lerp_(as_average(separate_[i]), weight.to(own.scalar_type()));
+  }
+}
+
 void WeightAverage::update() {
   const c10::AutoGradMode no_grad(false);
   const double weight = next_weight();

@@ -51,6 +51,9 @@ struct TrainConfig {
   std::optional<double> max_grad_norm = {};
   /// Clip every element of the window's gradient to this size, after the norm. Unset: not done.
   std::optional<double> max_grad_value = {};
+  /// Let the device decide whether an update's gradients are finite, and read that while the next window runs, so that an
+  /// update does not wait for the device. Where the end of an update is logged, evaluated or saved it is read at once.
+  bool late_finite_check = false;
   /// What decides about the best model and about stopping early. Unset: neither happens.
   std::optional<Monitor> monitor = {};
   /// After a normal end the model holds the best weights, until the next train() call, which goes on from the last ones.

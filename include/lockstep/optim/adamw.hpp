@@ -35,6 +35,7 @@ class Adam : public Optimizer {
   [[nodiscard]] OptionValues options(std::size_t group) const override;
   void set_option(std::size_t group, const std::string& name, const OptionValue& value) override;
   void apply(const UpdateRange& range) override;
+  [[nodiscard]] bool takes_found_inf() const override { return true; }
 
  protected:
   struct Group {

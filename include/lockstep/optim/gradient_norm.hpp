@@ -17,6 +17,9 @@ namespace lockstep {
 /// for the device.
 [[nodiscard]] double gradient_norm(const std::vector<at::Tensor>& gradients);
 
+/// The same number, [] of doubles on the device of the gradients, of which there is at least one. Waits for nothing.
+[[nodiscard]] at::Tensor gradient_norm_on_device(const std::vector<at::Tensor>& gradients);
+
 /// The same in double from the start: finite whenever every element is, and several times slower.
 [[nodiscard]] double exact_gradient_norm(const std::vector<at::Tensor>& gradients);
 

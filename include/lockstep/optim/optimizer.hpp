@@ -30,6 +30,14 @@ struct UpdateRange {
   /// Gradients are to be divided by it: a float scalar on the device, which the fused operations call
   /// grad_scale.
   const std::optional<at::Tensor>& divisor;
+  /// Where it is 1 nothing may change; a float scalar on the device. Only for rules that say takes_found_inf().
+  const std::optional<at::Tensor>& found_inf;
+};
+
+/// What the device knows of an update while the host does not yet. Scalars.
+struct DeviceDecision {
+  at::Tensor divisor;                   ///< of the gradients; a double
+  std::optional<at::Tensor> found_inf;  ///< a float: 1 where gradients are not finite, else 0
 };
 
 /// What else an update does while a piece of the parameters is in cache.
@@ -37,6 +45,9 @@ struct UpdatePass {
   double divisor = 1;                ///< of the gradients
   WeightAverage* average = nullptr;  ///< is moved after the parameters
   bool clear_gradients = false;      ///< in the flat layout
+  /// Takes the place of `divisor`. Where it says that gradients are not finite, nothing changes but what take_back() puts
+  /// right. For an optimizer that takes_found_inf(). Null: they are finite.
+  const DeviceDecision* decision = nullptr;
 };
 
 namespace detail {
@@ -74,6 +85,8 @@ class Optimizer : public torch::optim::Optimizer, public HasGroupNames {
   void detach(const ParameterArena& arena) noexcept;
   /// One update after the arena's window was closed.
   void update(const UpdatePass& pass);
+  /// The last update, one by a DeviceDecision, has changed nothing: it does not count as one.
+  void take_back();
 
   /// `<parameter>/<field>`, and `<parameter>/step`, a 64-bit integer, of every parameter that was updated.
   /// Shares storage.
@@ -93,6 +106,8 @@ class Optimizer : public torch::optim::Optimizer, public HasGroupNames {
   /// Of options(); others are ignored.
   virtual void set_option(std::size_t group, const std::string& name, const OptionValue& value) = 0;
   virtual void apply(const UpdateRange& range) = 0;
+  /// Whether apply() looks at UpdateRange::found_inf.
+  [[nodiscard]] virtual bool takes_found_inf() const { return false; }
 
  protected:
   /// `lrs`: the rate of each group.

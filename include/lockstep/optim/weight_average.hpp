@@ -53,6 +53,10 @@ class WeightAverage {
   /// in this update; and what lies in no buffer.
   [[nodiscard]] double next_weight();
   void update_separate(double weight);
+  /// By a weight on the device, [] of doubles, that is 0 where nothing may change.
+  void update_separate(const at::Tensor& weight);
+  /// The last update was none.
+  void take_back() { --updates_; }
   /// The averages beside the arena's buffers; empty before start().
   [[nodiscard]] const std::vector<at::Tensor>& buffers() const { return buffers_; }
 
