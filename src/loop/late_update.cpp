@@ -3,7 +3,6 @@
 #include <ATen/core/Scalar.h>
 #include <ATen/ops/_foreach_clamp_max.h>
 #include <ATen/ops/_foreach_clamp_min.h>
-#include <ATen/ops/_foreach_div.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones_like.h>
@@ -13,7 +12,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cmath>
-#include <utility>
 
 #include "lockstep/optim/gradient_norm.hpp"
 
@@ -22,7 +20,8 @@ namespace lockstep {
 NumberUnderWay::NumberUnderWay(const at::Tensor& number) : value_(number) {
   const auto device = number.device();
   if (device.is_cpu()) return;
-  value_ = at::empty({}, at::dtype(number.scalar_type()).pinned_memory(true)).copy_(number, /*non_blocking=*/true);
+  const auto pinned = at::dtype(number.scalar_type()).pinned_memory(true);
+  value_ = at::empty({}, pinned).copy_(number, /*non_blocking=*/true);
   arrived_.emplace(device.type()).record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
@@ -32,19 +31,22 @@ double NumberUnderWay::read() const {
 }
 
 NumberUnderWay launch_update(const AccumulationWindow& window, std::int64_t samples_on_all_ranks,
-                             OptimizerAdapter& optimizer, WeightAverage* average, const UpdateSettings& settings,
-                             const BuffersOfWindow& buffers) {
+                             OptimizerAdapter& optimizer, WeightAverage* average,
+                             const UpdateSettings& settings, const BuffersOfWindow& buffers) {
   const c10::AutoGradMode no_grad(false);
   const auto& gradients = optimizer.arena().gradients();
   at::Tensor norm = gradient_norm_on_device(gradients);
-  // All in doubles on the device, where a division by a number of the host's would be a multiplication by its inverse.
+  // All in doubles on the device, where CUDA would divide by a number of the host's as it multiplies by an inverse.
   const auto number = [&norm](double value) { return at::scalar_tensor(value, norm.options()); };
   at::Tensor divisor = number(gradient_divisor(window, samples_on_all_ranks));
   norm = norm.div(divisor);
   const at::Tensor finite = at::isfinite(norm);
-  if (settings.max_norm) divisor = divisor.div(number(*settings.max_norm).div(norm.add(clip_addend)).clamp_max(1.0));
+  if (settings.max_norm) {
+    divisor = divisor.div(number(*settings.max_norm).div(norm.add(clip_addend)).clamp_max(1.0));
+  }
   if (settings.max_value) {
-    at::_foreach_div_(gradients, std::exchange(divisor, at::ones_like(divisor)));
+    for (const auto& gradient : gradients) gradient.div_(divisor);
+    divisor = at::ones_like(divisor);
     at::_foreach_clamp_min_(gradients, -*settings.max_value);
     at::_foreach_clamp_max_(gradients, *settings.max_value);
   }
@@ -57,7 +59,8 @@ NumberUnderWay launch_update(const AccumulationWindow& window, std::int64_t samp
   return NumberUnderWay(norm);
 }
 
-UpdateOutcome settle(const LateUpdate& late, OptimizerAdapter& optimizer, WeightAverage* average, LossScaler* scaler) {
+UpdateOutcome settle(const LateUpdate& late, OptimizerAdapter& optimizer, WeightAverage* average,
+                     LossScaler* scaler) {
   const double norm = late.gradient_norm.read();
   if (!std::isfinite(norm)) {
     optimizer.take_back();
@@ -73,8 +76,8 @@ double scale_if_finite(LossScaler scaler) {
   return scaler.scale();
 }
 
-std::vector<std::string> obstacles_to_late_updates(OptimizerAdapter& optimizer, bool optimizer_step, bool torch_schedule,
-                                                   const detail::HookPoints& hooks) {
+std::vector<std::string> obstacles_to_late_updates(OptimizerAdapter& optimizer, bool optimizer_step,
+                                                   bool torch_schedule, const detail::HookPoints& hooks) {
   std::vector<std::string> found;
   if (!optimizer.takes_found_inf()) found.push_back("the optimizer (" + optimizer.kind() + ")");
   if (optimizer_step) found.emplace_back("optimizer_step");
@@ -86,8 +89,10 @@ std::vector<std::string> obstacles_to_late_updates(OptimizerAdapter& optimizer, 
     break;
   }
   for (const auto& [point, is_used] :
-       {std::pair("window_begin", !hooks.window_begin.empty()), std::pair("after_loss", !hooks.after_loss.empty()),
-        std::pair("before_sync", !hooks.before_sync.empty()), std::pair("before_clip", !hooks.before_clip.empty()),
+       {std::pair("window_begin", !hooks.window_begin.empty()),
+        std::pair("after_loss", !hooks.after_loss.empty()),
+        std::pair("before_sync", !hooks.before_sync.empty()),
+        std::pair("before_clip", !hooks.before_clip.empty()),
         std::pair("before_update", !hooks.before_update.empty()),
         std::pair("after_update", !hooks.after_update.empty())}) {
     if (is_used) found.push_back(std::string("a hook's ") + point);

@@ -1,5 +1,6 @@
-// An update that the host launches before it knows whether the gradients are finite: where they are not, the device
-// itself leaves everything as it is. What became of it is read later, so that no update waits for the device.
+// An update that the host launches before it knows whether the gradients are finite: where they are not, the
+// device itself leaves everything as it is. What became of it is read later, so that no update waits for the
+// device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -47,21 +48,24 @@ struct LateUpdate {
   NumberUnderWay gradient_norm;  ///< before clipping; not finite: nothing was changed
 };
 
-/// Does what optimizer_update() does, for a window with samples and gradients, and returns the gradients' norm. Hooks of
-/// `settings` are not called. A norm that overflows though all gradients are finite counts as not finite here.
+/// Does what optimizer_update() does, for a window with samples and gradients, and returns the gradients'
+/// norm. Hooks of `settings` are not called. A norm that overflows though all gradients are finite counts as
+/// not finite here.
 NumberUnderWay launch_update(const AccumulationWindow& window, std::int64_t samples_on_all_ranks,
-                             OptimizerAdapter& optimizer, WeightAverage* average, const UpdateSettings& settings,
-                             const BuffersOfWindow& buffers);
+                             OptimizerAdapter& optimizer, WeightAverage* average,
+                             const UpdateSettings& settings, const BuffersOfWindow& buffers);
 
-/// What became of it, and what optimizer_update() would have told the scaler. Waits for that update alone. Errors: those
-/// of optimizer_update(), without the names of parameters.
-UpdateOutcome settle(const LateUpdate& late, OptimizerAdapter& optimizer, WeightAverage* average, LossScaler* scaler);
+/// What became of it; tells the scaler. Waits for that update alone. Errors: those of optimizer_update(),
+/// without the names of parameters.
+UpdateOutcome settle(const LateUpdate& late, OptimizerAdapter& optimizer, WeightAverage* average,
+                     LossScaler* scaler);
 
 /// The scale of the window after one that is not settled: what it is if that one's gradients are finite.
 double scale_if_finite(LossScaler scaler);
 
-/// What in a run has to know of each update at once, each the subject of a sentence; empty: updates can be late.
-std::vector<std::string> obstacles_to_late_updates(OptimizerAdapter& optimizer, bool optimizer_step, bool torch_schedule,
-                                                   const detail::HookPoints& hooks);
+/// What in a run has to know of each update at once, each the subject of a sentence; empty: updates can be
+/// late.
+std::vector<std::string> obstacles_to_late_updates(OptimizerAdapter& optimizer, bool optimizer_step,
+                                                   bool torch_schedule, const detail::HookPoints& hooks);
 
 }  // namespace lockstep

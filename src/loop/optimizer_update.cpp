@@ -26,7 +26,8 @@ UpdateOutcome overflow(const AccumulationWindow& window, const std::vector<std::
 }
 
 double gradient_divisor(const AccumulationWindow& window, std::int64_t samples_on_all_ranks) {
-  return static_cast<double>(samples_on_all_ranks) / static_cast<double>(window.loss_unit()) * window.loss_scale();
+  return static_cast<double>(samples_on_all_ranks) / static_cast<double>(window.loss_unit()) *
+         window.loss_scale();
 }
 
 MeanGradient mean_gradient(const AccumulationWindow& window, std::int64_t samples_on_all_ranks, OptimizerAdapter& optimizer,

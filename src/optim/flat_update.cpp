@@ -135,7 +135,9 @@ void FlatUpdate::run(const UpdatePass& pass) {
     use_average(*pass.average);
   }
   at::Tensor device_weight;
-  if (pass.average && pass.decision) device_weight = at::rsub(*pass.decision->found_inf, 1).to(at::kDouble).mul_(weight);
+  if (pass.average && pass.decision) {
+    device_weight = at::rsub(*pass.decision->found_inf, 1).to(at::kDouble).mul_(weight);
+  }
   const bool flat = arena_.layout() == ParameterLayout::flat;
   const bool clear = pass.clear_gradients && flat;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {

@@ -64,7 +64,8 @@ double combine(const std::vector<at::Tensor>& norms) {
   if (!norms.front().is_cpu()) return combine_on_device(norms).item<double>();
   double sum = 0;
   for (const auto& values : norms) {
-    sum += values.scalar_type() == at::kDouble ? sum_of_squares<double>(values) : sum_of_squares<float>(values);
+    sum += values.scalar_type() == at::kDouble ? sum_of_squares<double>(values)
+                                               : sum_of_squares<float>(values);
   }
   return std::sqrt(sum);
 }

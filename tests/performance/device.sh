@@ -48,7 +48,7 @@ attempt() {  # NAME SECONDS COMMAND...
 # What cuBLAS wants for equal bits in every run.
 export CUBLAS_WORKSPACE_CONFIG=:4096:8
 # All but resume_every_microbatch_test, which forks: a process that uses CUDA cannot.
-invariants=$(printf ',[#%s_test]' accumulate evaluate observers resume schedule skip stop workers)
+invariants=$(printf ',[#%s_test]' accumulate evaluate late observers resume schedule skip stop workers)
 
 if attempt "building" 300 cmake --build "$build" --target device_check; then
   attempt "training on $device against training on the CPU" 60 \
