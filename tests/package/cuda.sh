@@ -29,6 +29,6 @@ if grep -q USE_C10D_NCCL "$torch_folder/../Caffe2/Caffe2Targets.cmake"; then
     fail "$program does not use NCCL"
 fi
 ldd "$program" | grep 'libtorch_cuda.so => /' >/dev/null || fail "$program does not load the CUDA part of Torch"
-"$WORK/examples/minimal/minimal" || fail "the minimal program does not run"
+(cd "$WORK" && examples/minimal/minimal) || fail "the minimal program does not run"
 CUDA_VISIBLE_DEVICES= "$python" "$SOURCE/tests/launchers/fashion_mnist_test.py" lockstep "$program" \
   "$WORK/src/cli/lockstep" "$python" "$WORK/reference.json"
