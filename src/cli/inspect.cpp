@@ -52,7 +52,7 @@ void print_manifest(const json& manifest) {
   print_leaves("run", simple);
   for (const auto& [key, value] : manifest.items()) {
     // Files follow with their tensors, and the optimizer repeats the names of all parameters.
-    if (value.is_object() && key != "files" && key != "optimizer") print_leaves(key, value);
+    if (value.is_object() && !value.empty() && key != "files" && key != "optimizer") print_leaves(key, value);
   }
 }
 

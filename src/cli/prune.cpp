@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -22,7 +23,8 @@ void prune(const Options& options) {
   const auto gone = options.dry_run ? superfluous_checkpoints(options.directory, options.keep)
                                     : prune_checkpoints(options.directory, options.keep);
   for (const auto& directory : gone) {
-    std::cout << (options.dry_run ? "would remove " : "removed ") << directory.string() << '\n';
+    const auto path = std::filesystem::path(options.directory) / directory.filename();
+    std::cout << (options.dry_run ? "would remove " : "removed ") << path.string() << '\n';
   }
   if (gone.empty()) std::cout << "nothing to remove\n";
 }

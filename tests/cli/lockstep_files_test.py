@@ -106,6 +106,12 @@ def test_inspect_shows_every_tensor_with_its_norm():
     check(all(len(line) <= 80 for line in text.splitlines() if str(root) not in line), text)
 
 
+def test_inspect_leaves_out_a_section_that_is_empty():
+    path = write_checkpoint(new_folder() / "step-00000001", 1, files_of(1), metadata={}, monitor={"metric": "loss"})
+    titles = [line for line in lockstep("inspect", path).out.splitlines() if line and line[0] != " "]
+    check("monitor" in titles and "metadata" not in titles, titles)
+
+
 def test_inspect_reads_weights_files_and_names_what_is_not_finite():
     path = new_folder() / "model.safetensors"
     values = {"a": torch.tensor([float("inf")]), "b": torch.tensor([float("nan")]), "c": torch.zeros(0, 3),
@@ -238,8 +244,9 @@ def test_prune_keeps_the_newest_of_each_run_and_what_is_named_or_strange():
     done = lockstep("prune", root, "--keep", 2, "--dry-run")
     check(sorted(rows(done.out)) == [["would", "remove", f"{root}/{name}"] for name in expected[1:]], done.out)
     check(left_in(root) == before, left_in(root))
-    done = lockstep("prune", root, "--keep", 1)
-    check(sorted(rows(done.out)) == [["removed", f"{root}/{name}"] for name in (*expected, "step-00000005")], done.out)
+    done = lockstep("prune", root.name, "--keep", 1, cwd=root.parent)
+    removed = (*expected, "step-00000005")
+    check(sorted(rows(done.out)) == [["removed", f"{root.name}/{name}"] for name in removed], done.out)
     check(left_in(root) == [name for name in before if name not in (*expected, "step-00000005")], left_in(root))
     check(lockstep("prune", root, "--keep", 1).out == "nothing to remove\n", "a second time")
 
