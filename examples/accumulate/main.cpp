@@ -27,7 +27,7 @@ void train(const char* title, const std::vector<ls::Example>& batches) {
             .num_samples = batch.data.size(0)};
   };
   ls::Trainer trainer(accelerator, model, optimizer, batches, step);
-  trainer.train({.max_steps = 20});
+  trainer.train({.max_steps = 20, .checkpoint_every = {}});
 
   const auto* weight = model->weight.data_ptr<double>();
   std::printf("%-23s weights %7.4f %7.4f %7.4f  bias %7.4f\n", title, weight[0], weight[1], weight[2],

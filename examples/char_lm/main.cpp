@@ -120,8 +120,8 @@ int main(int argc, char** argv) {
   ls::Evaluator evaluator(accelerator, {{"text", whole_text}}, step);
   ls::Trainer trainer(accelerator, model, optimizer, lines, step, {.evaluator = &evaluator});
   for (const std::int64_t updates : {1, 40, 120}) {
-    const ls::TrainState state =
-        trainer.train({.max_steps = updates, .evaluate_every = {}, .max_grad_norm = 1.0});
+    const ls::TrainState state = trainer.train(
+        {.max_steps = updates, .evaluate_every = {}, .checkpoint_every = {}, .max_grad_norm = 1.0});
     const auto text = trainer.evaluate().at("text");
     std::printf("update %3ld  %6ld characters read  loss %.2f  accuracy %.2f\n", state.step, state.samples,
                 text.at("loss"), text.at("accuracy"));

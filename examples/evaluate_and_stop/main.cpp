@@ -82,6 +82,7 @@ int main() {
   const ls::TrainState state = trainer.train({.epochs = 50,
                                               .evaluate_first = true,
                                               .limit_evaluation_batches = 10,  // of each set
+                                              .checkpoint_every = {},          // best weights: in memory
                                               .monitor = ls::Monitor("validation/loss", {.patience = 4}),
                                               .restore_best = true});
 

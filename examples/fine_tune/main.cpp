@@ -57,7 +57,7 @@ double train(const std::shared_ptr<Net>& net, ls::Accelerator& accelerator, Load
   ls::AdamW optimizer(ls::weight_decay_groups(*net, 0.01), {.lr = 0.01});  // no frozen ones
   ls::Evaluator evaluator(accelerator, {{"test", test_loader}}, step);
   ls::Trainer trainer(accelerator, net, optimizer, train_loader, step, {.evaluator = &evaluator});
-  trainer.train({.epochs = 50, .evaluate_every = {}});
+  trainer.train({.epochs = 50, .evaluate_every = {}, .checkpoint_every = {}});
   return trainer.evaluate().at("test").at("accuracy");
 }
 

@@ -44,7 +44,7 @@ void train(ls::Precision precision, std::optional<ls::LossScalerOptions> loss_sc
   ls::AdamW optimizer(ls::weight_decay_groups(*net, 0.01), {.lr = 0.01});
   ls::Evaluator evaluator(accelerator, {{"train", loader}}, step);
   ls::Trainer trainer(accelerator, net, optimizer, loader, step, {.evaluator = &evaluator});
-  const ls::TrainState state = trainer.train({.epochs = 5});
+  const ls::TrainState state = trainer.train({.epochs = 5, .checkpoint_every = {}});
 
   std::printf("%-10s  products in %-8s  weights in %s  %3ld windows  %3ld updates  accuracy %.3f\n",
               to_string(precision).c_str(), c10::toString(computed_in),

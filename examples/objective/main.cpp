@@ -56,7 +56,7 @@ int main() {
   ls::Trainer trainer(accelerator, net, optimizer, loader, step, {.objective = uncertainty});
 
   for (const std::int64_t epochs : {0, 1, 5, 30}) {
-    if (epochs > 0) trainer.train({.epochs = epochs});
+    if (epochs > 0) trainer.train({.epochs = epochs, .checkpoint_every = {}});
     const auto sigma = uncertainty->log_sigma.detach().exp();
     std::printf("after epoch %2ld  sigma %.2f and %.2f\n", epochs, sigma[0].item<double>(),
                 sigma[1].item<double>());

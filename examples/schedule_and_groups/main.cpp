@@ -80,7 +80,7 @@ void train(const char* title, const ls::Schedule& schedule) {
   trainer.set_scheduler(schedule);
 
   std::printf("%s\n", title);
-  ls::TrainConfig config{.epochs = 4, .log_every = 10};  // an epoch is 10 updates
+  ls::TrainConfig config{.epochs = 4, .log_every = 10, .checkpoint_every = {}};  // an epoch is 10 updates
   if (!schedule.plateau()) config.evaluate_every = {};
   trainer.train(config);
 }

@@ -78,7 +78,9 @@ int main(int argc, char** argv) {
   ls::Evaluator test(accelerator, {{"test", test_loader}}, step);
   ls::Trainer trainer(accelerator, net, optimizer, train_loader, step,
                       {.evaluator = &evaluator, .test = &test, .ema_decay = 0.95});
-  const ls::TrainConfig config{.epochs = 100, .monitor = ls::Monitor("validation/loss", {.patience = 20})};
+  const ls::TrainConfig config{.epochs = 100,
+                               .checkpoint_every = {},  // a run of seconds
+                               .monitor = ls::Monitor("validation/loss", {.patience = 20})};
   const ls::TrainState state = trainer.train(config);
 
   const auto& tested = trainer.test_results()->at("test");

@@ -262,10 +262,10 @@ void add_launch(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   launch_app->add_option("program", command->program, "The program and its arguments")->required();
   launch_app->footer(
-      "Each line that a rank prints gets \"[rank] \" in front. SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 go to all ranks. "
-      "The exit\n"
-      "code is that of the first rank that failed, or 75 if they were stopped and the same command goes on.\n"
-      "Neither 75 nor 2, a wrong command line, is worth a restart.\n\n"
+      "Each line that a rank prints gets \"[rank] \" in front. SIGINT, SIGTERM, SIGUSR1\n"
+      "and SIGUSR2 go to all ranks. The exit code is that of the first rank that\n"
+      "failed, or 75 if they were stopped and the same command goes on. Neither 75 nor\n"
+      "2, a wrong command line, is worth a restart.\n\n"
       "What stands before -- is for launch, what stands behind it for the program.\n\n"
       "Examples:\n"
       "  lockstep launch -n 2 -- ./my_program --epochs 4\n"
