@@ -69,9 +69,25 @@ for path in sorted((root / "include/lockstep").glob("*/*.hpp")):
     if path.parent.name != "testing":
         require(f"`{path.stem}`" in source_map, f"docs/source-map.md does not name {path.parent.name}/{path.stem}")
 
+def prose(page):
+    """The page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+
+
+def anchors(page):
+    """The names that GitHub gives a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
 for page in (root / "README.md", *(root / "docs").glob("*.md")):
-    for link in re.findall(r"\]\((?!https?:)([^)#\s]+)[)#]", page.read_text()):
-        require((page.parent / link).exists(), f"{page.name} links to {link}, which is not there")
+    for link, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", prose(page)):
+        target = page.parent / link if link else page
+        require(target.exists(), f"{page.name} links to {link}, which is not there")
+        if anchor and target.exists():
+            require(anchor in anchors(target), f"{page.name} links to {link}#{anchor}, a heading that is not there")
+    for row, next_row in re.findall(r"\n\n(\|[^\n]*)\n([^\n]*)", prose(page)):
+        require(re.fullmatch(r"[| :-]+", next_row), f"{page.name}: the table does not begin with a heading: {row}")
 
 for page, program in (("README.md", "minimal"), ("docs/quickstart.md", "quickstart")):
     require((root / f"examples/{program}/main.cpp").read_text() in (root / page).read_text(),
