@@ -671,8 +671,8 @@ CheckpointError checkpoint_does_not_fit(const std::string& path, const std::vect
   return {
       "checkpoint-does-not-fit",
       fmt::format("checkpoint {} is not of this run; nothing was changed:\n  - {}\nTo resume, set the run up "
-                  "as it was. "
-                  "To start a new run from its weights, call load_weights(model, \"{}\") and do not resume.",
+                  "as it was. For a new run choose another checkpoint_dir; to start it from these weights, "
+                  "call load_weights(model, \"{}\") first.",
                   path, fmt::join(problems, "\n  - "), path)};
 }
 
