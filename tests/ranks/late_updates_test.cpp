@@ -63,7 +63,9 @@ struct OneBadGradient {
           const bool bad = ++call == infinite && number == 1;
           auto loss = -(linear.bias.sum() + linear.weight.sum() * 0);
           if (bad) {
-            loss.register_hook([](const at::Tensor& gradient) { return gradient * std::numeric_limits<double>::infinity(); });
+            loss.register_hook([](const at::Tensor& gradient) {
+              return gradient * std::numeric_limits<double>::infinity();
+            });
           }
           return StepOutput{.loss = loss, .num_samples = 1};
         }),
@@ -116,6 +118,22 @@ CATCH_TEST_CASE("a gradient on one rank that is not finite ends the run on all o
     return run.text();
   });
   CATCH_CHECK(resumed.same_text() == "step 8 batches 8 bias 8");
+}
+
+CATCH_TEST_CASE("what a hook of one rank asks for is met by all, by an update that is read at once") {
+  const auto ranks = run_ranks(2, [](Rank& rank) {
+    OneBadGradient run(rank, Precision::fp32, 100);
+    HookFunctions hook{.epoch_begin = [&](Run& current) {
+      if (rank.number == 1 && current.state().epoch == 1) current.request_stop("a hook");
+    }};
+    Trainer trainer(run.accelerator, run.model, run.optimizer, run.source, run.step, {.hooks = {hook}});
+    auto config = late_config;
+    config.epochs = 3;
+    const auto state = trainer.train(config);
+    return std::to_string(state.step) + " " + *state.stop_reason + " " +
+           testing::text_of(run.model->bias.item<double>());
+  });
+  CATCH_CHECK(ranks.same_text() == "9 a hook 9");
 }
 
 CATCH_TEST_CASE("a Step that fails on one rank leaves the late update before it counted on all") {

@@ -143,10 +143,13 @@ CATCH_TEST_CASE("an update is read at once where its end is logged, evaluated, c
   };
   CATCH_CHECK(counted([](auto& config) { config.log_every = 3; }) ==
               std::vector<std::int64_t>{0, 1, 1, 3, 3, 4, 6, 6});
-  CATCH_CHECK(counted([](auto& config) { config.log_histograms_every = Interval{.every = 3, .unit = Interval::Unit::step}; }) ==
+  const Interval third{.every = 3, .unit = Interval::Unit::step};
+  CATCH_CHECK(counted([&](auto& config) { config.log_histograms_every = third; }) ==
+              std::vector<std::int64_t>{0, 1, 1, 3, 3, 4, 6, 6});
+  CATCH_CHECK(counted([&](auto& config) { config.check_ranks_every = third; }) ==
               std::vector<std::int64_t>{0, 1, 1, 3, 3, 4, 6, 6});
   CATCH_CHECK(counted([](auto& config) { config.max_steps = 3; }) == std::vector<std::int64_t>{0, 1, 1});
-  CATCH_CHECK(counted([](auto& config) { config.checkpoint_every = Interval{.every = 3, .unit = Interval::Unit::step}; },
+  CATCH_CHECK(counted([&](auto& config) { config.checkpoint_every = third; },
                       {.checkpoint_dir = directory.path() / "checkpoints"}) ==
               std::vector<std::int64_t>{0, 1, 1, 3, 3, 4, 6, 6});
 }
@@ -158,14 +161,25 @@ CATCH_TEST_CASE("a stop, a save and a request of a hook are met by an update tha
     if (model.value() == -4) stop.request("enough");  // in the fifth window
     return sum_of_weight(model, batch);
   });
-  const auto state = run.trainer.train(late(), {.checkpoint_dir = directory.path(), .stop = &stop});
+  const auto state = run.trainer.train(late(), {.checkpoint_dir = directory.path() / "stopped", .stop = &stop});
   CATCH_CHECK(state.stop_reason == "enough");
   CATCH_CHECK(state.step == 5);
   CATCH_CHECK(run.value() == -5);
-  for (const auto& [name, tensor] : read_safetensors(directory.path() / "last" / "model.safetensors").tensors) {
+  const auto last = directory.path() / "stopped" / "last" / "model.safetensors";
+  for (const auto& [name, tensor] : read_safetensors(last).tensors) {
     CATCH_CHECK(tensor.flatten()[0].item<double>() == (name == "weight" ? -5 : 5));
   }
   CATCH_CHECK(run.trainer.train(late()).step == 8);
+
+  SaveRequest save;
+  SgdRun saving([&](Product& model, const at::Tensor& batch) {
+    if (model.value() == -4) save.request();
+    return sum_of_weight(model, batch);
+  });
+  const auto saves = directory.path() / "saves";
+  (void)saving.trainer.train(late(), {.checkpoint_dir = saves, .save_now = &save});
+  CATCH_CHECK(checkpoint_folders(saves) == std::vector<std::string>{"step-00000005", "step-00000008"});
+  CATCH_CHECK(saving.seen_steps == std::vector<std::int64_t>{0, 1, 1, 2, 3, 5, 5, 6});
 
   HookFunctions at_second_epoch{.epoch_begin = [](Run& current) {
     if (current.state().epoch == 1) current.request_stop("a hook");
@@ -180,7 +194,9 @@ CATCH_TEST_CASE("a stop, a save and a request of a hook are met by an update tha
 CATCH_TEST_CASE("the window after an overflow is lost too where it used the old scale, and lowers nothing") {
   RecordedLog log;
   SgdRun run(sum_of_weight,
-             {.accelerator = fp16({.growth_interval = 2}), .trainer = {.ema_decay = 0.5, .logger = log.logger()}, .batches = 9});
+             {.accelerator = fp16({.growth_interval = 2}),
+              .trainer = {.ema_decay = 0.5, .logger = log.logger()},
+              .batches = 9});
   const auto state = run.trainer.train(late());
   // 65536: skipped, at once. 32768 twice, growth. 65536: skipped, late, and once more. 32768 twice, growth.
   // 65536: skipped, late. The last window, at 65536 still, is skipped at once.
@@ -314,7 +330,8 @@ CATCH_TEST_CASE("what has to know of each update at once is refused by name") {
   for (const auto& [name, hook] :
        {std::pair("window_begin", HookFunctions{.window_begin = noise}),
         std::pair("after_loss", HookFunctions{.after_loss = [](Run&, const StepOutput&) {}}),
-        std::pair("before_sync", HookFunctions{.before_sync = noise}), std::pair("before_clip", HookFunctions{.before_clip = noise}),
+        std::pair("before_sync", HookFunctions{.before_sync = noise}),
+        std::pair("before_clip", HookFunctions{.before_clip = noise}),
         std::pair("before_update", HookFunctions{.before_update = noise}),
         std::pair("after_update", HookFunctions{.after_update = [](Run&, const UpdateOutcome&) {}})}) {
     CATCH_CHECK_THAT(refusal(own, model, {.hooks = {hook}}, none), Contains(std::string("but a hook's ") + name));

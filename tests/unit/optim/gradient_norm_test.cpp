@@ -29,6 +29,16 @@ CATCH_TEST_CASE("the norm of ten million elements is that in double to 1e-8") {
   CATCH_CHECK(std::abs(exact_gradient_norm({gradient}) / expected - 1) < 1e-12);
 }
 
+CATCH_TEST_CASE("the norm that stays on the device is the one that is read, to the bit") {
+  torch::manual_seed(5);
+  const std::vector<at::Tensor> gradients{torch::randn({5000}), torch::randn({7}, torch::kDouble),
+                                          torch::randn({30}).to(torch::kHalf)};
+  const at::Tensor norm = gradient_norm_on_device(gradients);
+  CATCH_CHECK(norm.dim() == 0);
+  CATCH_CHECK(norm.scalar_type() == torch::kDouble);
+  CATCH_CHECK(norm.item<double>() == gradient_norm(gradients));
+}
+
 CATCH_TEST_CASE("the layout of a gradient does not matter") {
   torch::manual_seed(4);
   const auto gradient = torch::randn({300, 200});

@@ -352,3 +352,44 @@ CATCH_TEST_CASE("Torch's schedules set the rates, and step() returns the closure
   CATCH_CHECK(optimizer.param_groups()[1].options().get_lr() == 0.25);
   CATCH_CHECK(std::get<double>(optimizer.options(0).at("lr")) == 0.25);
 }
+
+CATCH_TEMPLATE_TEST_CASE("an update by the device's decision is the usual one, or changes nothing and is taken back",
+                         "", AdamW, Adam, SGD) {
+  const auto layout = GENERATE(ParameterLayout::flat, ParameterLayout::separate);
+  const auto rule = [](const Model& model) {
+    if constexpr (std::is_same_v<TestType, SGD>) {
+      return std::make_unique<SGD>(model.groups, SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.5});
+    } else {
+      return std::make_unique<TestType>(model.groups, AdamOptions{.lr = 0.1, .amsgrad = true});
+    }
+  };
+  Model decided, usual;
+  const auto of_decided = rule(decided), of_usual = rule(usual);
+  ParameterArena arena(decided.parameters(), layout), usual_arena(usual.parameters(), layout);
+  of_decided->attach(arena);
+  of_usual->attach(usual_arena);
+  CATCH_CHECK(of_decided->takes_found_inf());
+  CATCH_CHECK_FALSE(SignSGD(decided.groups).takes_found_inf());
+
+  const auto by_device = [](bool found_inf) -> DeviceDecision {
+    return {.divisor = torch::tensor(3.0, torch::kDouble), .found_inf = torch::tensor(found_inf ? 1.0f : 0.0f)};
+  };
+  const auto spoilt = by_device(true), finite = by_device(false);
+  for (std::int64_t i = 0; i < 4; ++i) {
+    const std::string without = i % 2 == 1 ? "odd" : "";
+    const NamedTensors state = copied(of_decided->state());
+    Model before;
+    for (std::size_t g = 0; g < 2; ++g) before.groups[g].parameters = copied(decided.groups[g].parameters);
+    update(arena, *of_decided, decided, i + 10, "scalar", {.decision = &spoilt});
+    of_decided->take_back();
+    check_equal(of_decided->state(), state);
+    check_equal(decided, before);
+
+    update(arena, *of_decided, decided, i, without, {.clear_gradients = true, .decision = &finite});
+    update(usual_arena, *of_usual, usual, i, without, {.divisor = 3});
+    check_equal(decided, usual);
+    check_equal(of_decided->state(), of_usual->state());
+  }
+  of_decided->detach(arena);
+  of_usual->detach(usual_arena);
+}

@@ -57,6 +57,20 @@ CATCH_TEST_CASE("the average starts from the weights before the first update and
   CATCH_CHECK_FALSE(averaged.average.named()[0].second.requires_grad());
 }
 
+CATCH_TEST_CASE("a weight on the device moves the average as one of the host does, and not where it is 0") {
+  Averaged averaged;
+  averaged.average.start();
+  averaged.set(9);
+  averaged.average.update_separate(torch::tensor(averaged.average.next_weight(), torch::kDouble));
+  CATCH_CHECK(value(averaged.average.named(), 0) == 0.75 * 1 + 0.25 * 9);
+  CATCH_CHECK(averaged.average.updates() == 1);
+  (void)averaged.average.next_weight();
+  averaged.average.update_separate(torch::tensor(0.0, torch::kDouble));
+  averaged.average.take_back();
+  CATCH_CHECK(value(averaged.average.named(), 0) == 0.75 * 1 + 0.25 * 9);
+  CATCH_CHECK(averaged.average.updates() == 1);
+}
+
 CATCH_TEST_CASE("a swap puts the average into the model and the raw weights back, on an exception too") {
   Averaged averaged;
   averaged.average.start();
