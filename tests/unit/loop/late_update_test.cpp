@@ -152,6 +152,16 @@ CATCH_TEST_CASE("an update is read at once where its end is logged, evaluated, c
   CATCH_CHECK(counted([&](auto& config) { config.checkpoint_every = third; },
                       {.checkpoint_dir = directory.path() / "checkpoints"}) ==
               std::vector<std::int64_t>{0, 1, 1, 3, 3, 4, 6, 6});
+
+  Accelerator accelerator({.device = at::kCPU});
+  Batches set{torch::ones({1, 2})};
+  Evaluator evaluator(accelerator, {{"validation", set}}, ProductStep(sum_of_weight));
+  SgdRun evaluated(sum_of_weight, {.trainer = {.evaluator = &evaluator, .logger = log.logger()}});
+  auto config = late();
+  config.evaluate_every = third;
+  (void)evaluated.trainer.train(config);
+  CATCH_CHECK(evaluated.seen_steps == std::vector<std::int64_t>{0, 1, 1, 3, 3, 4, 6, 6});
+  CATCH_CHECK(log.series("validation/loss") == Series{{3, -6}, {6, -12}, {8, -16}});
 }
 
 CATCH_TEST_CASE("a stop, a save and a request of a hook are met by an update that is read at once") {
