@@ -281,8 +281,9 @@ CheckpointError damaged_safetensors(const std::string& path, const std::string& 
 ConfigError unknown_weights_format(const std::string& path) {
   return {"unknown-weights-format",
           fmt::format(
-              "{} does not end in .safetensors, the format weights are kept in, nor is it a .pt file to be written for "
-              "Python. Rename it; in Python, safetensors.torch.save_file(module.state_dict(), path) writes such a file.",
+              "{} does not end in .safetensors, the format weights are kept in; .pt files are only written, for "
+              "Python. Name a .safetensors file; in Python, safetensors.torch.save_file(module.state_dict(), path) "
+              "writes one.",
               path)};
 }
 
