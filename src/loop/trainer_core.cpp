@@ -141,17 +141,20 @@ struct TrainerCore::Impl {
     RunRequests requests = view.take_requests();
     if (agreement.alone()) {
       if (const auto stop = std::exchange(requests.stop, {})) stop_together(stop);
+      if (const auto end = std::exchange(requests.end, {})) end_together(end);
       return requests;
     }
     const auto votes = agreement.meet({.phase = Phase::requests,
                                        .stop = requests.stop.has_value(),
+                                       .end = requests.end.has_value(),
                                        .save = requests.save,
                                        .evaluate = requests.evaluate});
     const auto any = [&votes](bool Vote::*flag) {
       return std::any_of(votes.begin(), votes.end(), [flag](const Vote& vote) { return vote.*flag; });
     };
     if (any(&Vote::stop)) stop_together(requests.stop);
-    return {.stop = {}, .evaluate = any(&Vote::evaluate), .save = any(&Vote::save)};
+    if (any(&Vote::end)) end_together(requests.end);
+    return {.evaluate = any(&Vote::evaluate), .save = any(&Vote::save)};
   }
 
   /// The error under way goes on, whatever hooks do about it.
@@ -630,7 +633,8 @@ struct TrainerCore::Impl {
     const auto due = [&next](const std::optional<Interval>& interval) {
       return interval && interval->due(next.step, true, next.epoch, false);
     };
-    const bool ends = !agreed.more_data || stop_reason || (config.max_steps && next.step >= *config.max_steps);
+    const bool ends =
+        !agreed.more_data || stop_reason || end_reason || (config.max_steps && next.step >= *config.max_steps);
     const bool shown = next.step % config.log_every == 0 || due(config.log_histograms_every) ||
                        due(config.check_ranks_every) || !due_sets(next, true, false).empty() || requests.evaluate;
     const bool saved = agreed.saves > 0 || requests.save || due(config.checkpoint_every);
@@ -776,7 +780,7 @@ struct TrainerCore::Impl {
         s.evaluations_without_improvement >= *config.monitor->options().patience) {
       return EndReason::early_stop;
     }
-    return EndReason::none;
+    return end_reason ? EndReason::early_stop : EndReason::none;
   }
 
   std::optional<std::string> asked_to_stop() const { return stop ? stop->reason() : std::nullopt; }
@@ -788,6 +792,20 @@ struct TrainerCore::Impl {
       stop_reason = std::move(reason);
       call(hooks().stop, *stop_reason);
     }
+  }
+
+  /// A hook on some rank ended the run: all give the same reason.
+  void end_together(const std::optional<std::string>& asked) {
+    for (auto& reason : agreement.exchange(asked.value_or(""))) {
+      if (!end_reason && !reason.empty()) end_reason = std::move(reason);
+    }
+  }
+
+  /// What the log says about the end of a call.
+  std::string end_text() const {
+    if (stop_reason) return *stop_reason;
+    const auto& end = progress.state.end;
+    return to_string(end) + (end == EndReason::early_stop && end_reason ? ": " + *end_reason : "");
   }
 
   // ---- ranks ----
@@ -888,6 +906,7 @@ struct TrainerCore::Impl {
   std::int64_t skipped_saves = 0;
   std::exception_ptr unsaved;  // why the state that the call ends with is not on the disk
   std::optional<std::string> stop_reason;
+  std::optional<std::string> end_reason;  // of a hook
   bool resumes = false;         // it was asked to go on from a checkpoint
   bool resumed = false;         // there was one
   bool some_rank_logs = false;
@@ -1038,6 +1057,7 @@ void TrainerCore::begin(const TrainConfig& config, const TrainOptions& options) 
   run.skipped_saves = 0;
   run.unsaved = nullptr;
   run.stop_reason = {};
+  run.end_reason = {};
   run.checkpoint_dir = run.config.debug ? std::filesystem::path() : options.checkpoint_dir;
   run.resumes = options.resume_from.has_value();
   run.resumed = false;
@@ -1277,7 +1297,7 @@ TrainState TrainerCore::finish() {
   run.tell_of_saves();
   run.call(run.hooks().run_end);
   run.agreement.locally([&] {
-    run.log(stopped ? "stop" : "end", {}, stopped ? *run.stop_reason : to_string(run.state().end));
+    run.log(stopped ? "stop" : "end", {}, run.end_text());
     if (run.unsaved) std::rethrow_exception(std::exchange(run.unsaved, nullptr));
     if (run.parts.logger) run.parts.logger->end();
   });

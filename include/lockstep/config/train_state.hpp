@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-/// Why the last train() call ended. All but `stop_request` are normal ends.
+/// Why the last train() call ended. All but `stop_request` are normal ends; `early_stop` is asked for by the
+/// monitor or a hook.
 enum class EndReason { none, epochs, max_steps, early_stop, stop_request };
 
 /// Progress through the data and successful updates, counted apart. Written by the Trainer alone.

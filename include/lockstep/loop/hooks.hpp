@@ -28,6 +28,7 @@ class RunLogger;
 /// What hooks of a run ask for, until all ranks have heard of it.
 struct RunRequests {
   std::optional<std::string> stop = {};  ///< the reason
+  std::optional<std::string> end = {};   ///< the reason
   bool evaluate = false;
   bool save = false;
 };
@@ -61,9 +62,15 @@ class Run {
   /// A line for people, on the main process only: on the RunLogger's console, or without one on standard error.
   void info(const std::string& text);
 
-  /// As a StopRequest does; the first reason counts.
+  /// Interrupts the run as a StopRequest does, to be resumed; the first reason counts.
   void request_stop(std::string reason) {
     if (!requests_.stop) requests_.stop = std::move(reason);
+  }
+  /// Ends the run as a limit of TrainConfig does, with the final evaluation, the test and `final`:
+  /// `EndReason::early_stop`. A stop at the same update wins. The first reason counts, and is the text of the log's
+  /// event `end`. A resumed run goes on unless it is asked again, from run_begin on.
+  void request_end(std::string reason) {
+    if (!requests_.end) requests_.end = std::move(reason);
   }
   /// Evaluates all sets, whatever their intervals.
   void request_evaluation() { requests_.evaluate = true; }

@@ -154,8 +154,8 @@ class Trainer {
   /// What TrainerOptions::test gave at the end of the last train() call; unset if it has not run.
   [[nodiscard]] const std::optional<EvaluationResults>& test_results() const { return core_.test_results(); }
 
-  /// Trains until a limit is reached, the monitor's patience runs out, or a stop is requested; sets train mode on all
-  /// modules first. Called again, it goes on from where it stands. Every rank calls it.
+  /// Trains until a limit is reached, the monitor's patience runs out, a hook ends the run, or a stop is requested; sets
+  /// train mode on all modules first. Called again, it goes on from where it stands. Every rank calls it.
   ///
   /// If it throws, parameters, optimizer state, averages, schedule, state() and buffers are as before the window that
   /// failed; with a checkpoint_dir that state is saved as `last`, so that a run goes on where it failed. Errors: ConfigError, StepError, DataError, NonFiniteError, CheckpointError, FileError, and whatever the

@@ -21,6 +21,7 @@ struct Vote {
   Phase phase = Phase::window;
   bool failed = false;           ///< it joins to say that it cannot go on
   bool stop = false;             ///< a stop was requested
+  bool end = false;              ///< a hook asked for the run's normal end
   bool save = false;             ///< the state is to be saved, as far as it knows
   bool evaluate = false;         ///< an evaluation of all sets was asked for
   bool more_data = false;        ///< its epoch has another batch

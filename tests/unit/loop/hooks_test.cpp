@@ -122,6 +122,51 @@ CATCH_TEST_CASE("a stop that an evaluation's end asks for comes before the next 
   CATCH_CHECK(std::count(hook.words.begin(), hook.words.end(), "stop good enough") == 1);
 }
 
+CATCH_TEST_CASE("a hook that ends the run has it evaluated, tested and saved as final, and a resume goes on") {
+  const TemporaryDirectory folder;
+  RecordedLog log;
+  Diary diary;
+  const auto hook = at_update([](Run& run, const UpdateOutcome&) {
+    if (run.state().step == 2) run.request_end("good enough");
+    if (run.state().step == 2) run.request_end("not the first reason");
+  });
+  OneWeightRun run(numbered_batches(5), ledger,
+                   {.evaluation_set = batches({{0}}),
+                    .logger = log.logger(),
+                    .test_set = batches({{0}}),
+                    .hooks = {HookFunctions{.evaluation_end = [&](Run& view, Weights, const EvaluationResults& results) {
+                                diary.add(results.begin()->first + " " + number(view.state().step));
+                              }},
+                              hook}});
+  const auto state = run.trainer.train({.epochs = 1}, {.checkpoint_dir = folder.path()});
+  CATCH_CHECK(state.step == 2);
+  CATCH_CHECK(state.end == EndReason::early_stop);
+  CATCH_CHECK(state.stop_reason == std::nullopt);
+  CATCH_CHECK(diary.words == Words{"validation 2", "test 2"});
+  CATCH_CHECK(run.trainer.test_results().has_value());
+  CATCH_CHECK(std::filesystem::exists(folder.path() / "final"));
+  CATCH_CHECK(log.events().back().event == "end");
+  CATCH_CHECK(log.events().back().text == "early_stop: good enough");
+
+  OneWeightRun resumed(numbered_batches(5), ledger, {.evaluation_set = batches({{0}})});
+  const auto end = resumed.trainer.train({.epochs = 1}, {.checkpoint_dir = folder.path(), .resume_from = latest});
+  CATCH_CHECK(end.step == 5);
+  CATCH_CHECK(end.end == EndReason::epochs);
+}
+
+CATCH_TEST_CASE("a limit that is reached at the same update is the reason for the end, and a stop comes before both") {
+  const bool stops = GENERATE(false, true);
+  RecordedLog log;
+  const auto hook = at_update([&](Run& run, const UpdateOutcome&) {
+    run.request_end("good enough");
+    if (stops) run.request_stop("interrupted");
+  });
+  OneWeightRun run(numbered_batches(5), ledger, {.logger = log.logger(), .hooks = hook});
+  const auto state = run.trainer.train({.max_steps = 1});
+  CATCH_CHECK(state.end == (stops ? EndReason::stop_request : EndReason::max_steps));
+  CATCH_CHECK(log.events().back().text == (stops ? "interrupted" : "max_steps"));
+}
+
 CATCH_TEST_CASE("a hook asks for an evaluation of all sets and for a checkpoint at an update of its choice") {
   const TemporaryDirectory folder;
   Words words;
@@ -316,6 +361,29 @@ CATCH_TEST_CASE("a hook that asks on one rank alone makes all ranks stop, evalua
   });
   CATCH_CAPTURE(ranks.report());
   CATCH_CHECK(ranks.same_text() == "2 rank 1 has seen enough 1 run_end 2");
+}
+
+CATCH_TEST_CASE("a hook that ends the run on one rank alone ends it on all, with the final evaluation and `final`") {
+  const TemporaryDirectory folder;
+  const auto ranks = run_ranks(2, [&](Rank& rank) {
+    Diary diary;
+    const auto hook = at_update([&](Run& run, const UpdateOutcome&) {
+      if (rank.number == 1 && run.state().step == 2) run.request_end("rank 1 has seen enough");
+    });
+    RunLogger logger(folder.path() / "run", {.is_main_process = rank.number == 0, .quiet = true});
+    OneWeightRun run(numbered_batches(20), ledger,
+                     {.evaluation_set = batches({{0}, {0}}),
+                      .logger = &logger,
+                      .launch = rank.launch(),
+                      .hooks = {diary, hook}});
+    const auto state = run.trainer.train({.epochs = 1}, {.checkpoint_dir = folder.path() / "checkpoints"});
+    return std::to_string(state.step) + " " + to_string(state.end) + " " + state.stop_reason.value_or("unset") + " " +
+           number(std::count(diary.words.begin(), diary.words.end(), "evaluation_end -2"));
+  });
+  CATCH_CAPTURE(ranks.report());
+  CATCH_CHECK(ranks.same_text() == "2 early_stop unset 1");
+  CATCH_CHECK(std::filesystem::exists(folder.path() / "checkpoints" / "final"));
+  CATCH_CHECK(read_run_history(folder.path() / "run" / "metrics.jsonl").back().text == "early_stop: rank 1 has seen enough");
 }
 
 CATCH_TEST_CASE("a hook that fails on one rank ends all of them, by name") {
