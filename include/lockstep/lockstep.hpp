@@ -41,6 +41,7 @@
 #include "lockstep/loop/hooks.hpp"
 #include "lockstep/loop/optimizer_step.hpp"
 #include "lockstep/loop/prediction.hpp"
+#include "lockstep/loop/rate_finder.hpp"
 #include "lockstep/loop/step.hpp"
 #include "lockstep/loop/train_options.hpp"
 #include "lockstep/loop/trainer.hpp"

@@ -43,4 +43,8 @@ std::string warning_overfit(std::int64_t batches) {
       batches == 1 ? "first batch" : fmt::format("first {} batches", batches));
 }
 
+std::string problem_rate_finder(const std::string& setting, const std::string& value, const std::string& allowed) {
+  return fmt::format("find_rate's {} is {}: give {}.", setting, value, allowed);
+}
+
 }  // namespace lockstep::message

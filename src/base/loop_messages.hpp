@@ -1,4 +1,5 @@
-// What is said of optimizer_step, of late_finite_check, of debugging, and of overfitting on purpose.
+// What is said of optimizer_step, of late_finite_check, of debugging, of overfitting on
+// purpose, and of finding a rate.
 #pragma once
 
 #include <cstdint>
@@ -20,5 +21,8 @@ std::string problem_late_finite_check(const std::string& what);
 ConfigError invalid_debug_variable(const std::string& text);
 std::string warning_debug();
 std::string warning_overfit(std::int64_t batches);
+
+/// A setting of find_rate(), and what it may be.
+std::string problem_rate_finder(const std::string& setting, const std::string& value, const std::string& allowed);
 
 }  // namespace lockstep::message
