@@ -27,9 +27,9 @@ struct ParameterStatisticsOptions {
 /// and `weight_norm/total`, as events `values` of the update that was measured.
 ///
 /// Norms are in double: of the weights before the update, and of the mean gradient over all ranks before
-/// clipping. A gradient's norm is 0 where the window has not used the parameter; the ratio is there only
-/// where both norms are positive. Names are the same on one rank and on many. A parameter that is frozen for
-/// now is left out.
+/// clipping. A parameter that the window has not used has neither a gradient's norm nor a ratio; the ratio
+/// needs a weight norm that is positive. Names are the same on one rank and on many. A parameter that is
+/// frozen for now is left out.
 ///
 /// Ownership: refers to the parameters that are trainable when it is made. Reads all norms to the host at
 /// once. As any hook with before_clip, it has gradients divided before they are clipped (docs/hooks.md).
@@ -44,6 +44,7 @@ class ParameterStatistics final : public Hook {
   explicit ParameterStatistics(const torch::nn::Module& module, ParameterStatisticsOptions options = {});
   explicit ParameterStatistics(const Modules& modules, ParameterStatisticsOptions options = {});
 
+  void window_begin(Run& run) override;
   void before_clip(Run& run) override;
   void after_update(Run& run, const UpdateOutcome& outcome) override;
 
@@ -54,7 +55,8 @@ class ParameterStatistics final : public Hook {
   NamedTensors parameters_;
   ParameterStatisticsOptions options_;
   Values values_;
-  bool measured_ = false;  // at the update under way
+  bool due_ = false;  // at the update under way
+  std::vector<std::int64_t> versions_;  // of all gradients when its window began
 };
 
 }  // namespace lockstep

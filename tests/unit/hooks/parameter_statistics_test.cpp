@@ -47,8 +47,7 @@ Values expected(double scale) {
           {"grad_weight_ratio/a", 2 * scale},
           {"weight_norm/b", 0},
           {"grad_norm/b", 2 * scale},  // no ratio to a weight of 0
-          {"weight_norm/unused", 1},
-          {"grad_norm/unused", 0},  // nor of a gradient that is not there
+          {"weight_norm/unused", 1},  // no gradient
           {"weight_norm/total", std::sqrt(26.0)}};
 }
 
@@ -84,7 +83,30 @@ CATCH_TEST_CASE("weights or gradients alone are measured on request") {
   gradients.trainer.train({.epochs = 1});
   CATCH_CHECK(
       gradients.statistics.values() ==
-      Values{{"grad_norm/a", 10}, {"grad_weight_ratio/a", 2}, {"grad_norm/b", 2}, {"grad_norm/unused", 0}});
+      Values{{"grad_norm/a", 10}, {"grad_weight_ratio/a", 2}, {"grad_norm/b", 2}});
+}
+
+CATCH_TEST_CASE("a parameter that a window has not used has no gradient norm and no ratio, one with a gradient of 0 has both") {
+  const bool flat = GENERATE(true, false);
+  Accelerator accelerator({.precision = Precision::fp64, .device = at::kCPU});
+  Small model;
+  SGD optimizer(weight_decay_groups(model, 0), {.lr = 0});
+  auto source = numbered_batches(3);
+  std::vector<Values> seen;
+  ParameterStatistics statistics(model, {.every = 1, .weights = false});
+  const HookFunctions reading{.after_update = [&](Run&, const UpdateOutcome&) { seen.push_back(statistics.values()); }};
+  // `a` is always used; `b` in the second window alone.
+  const auto step = [](Small& used, const at::Tensor& batch) -> StepOutput {
+    const auto number = batch.item<double>();
+    const at::Tensor loss = used.a.sum() * 0;
+    return {.loss = number == 1 ? loss + used.b : loss, .num_samples = 1};
+  };
+  Trainer trainer(accelerator, model, optimizer, source, step,
+                  {.flat_parameters = flat, .hooks = {statistics, reading}});
+  trainer.train({.epochs = 1});
+  const Values idle{{"grad_norm/a", 0}, {"grad_weight_ratio/a", 0}};
+  CATCH_CHECK(seen == std::vector<Values>{
+                          idle, {{"grad_norm/a", 0}, {"grad_weight_ratio/a", 0}, {"grad_norm/b", 1}}, idle});
 }
 
 CATCH_TEST_CASE(
@@ -98,11 +120,13 @@ CATCH_TEST_CASE(
   const TrainConfig config;
   const std::optional<EvaluationResults> test_results;
   Run run(state, history, test_results, config, accelerator, nullptr);
+  statistics.window_begin(run);
   statistics.before_clip(run);
   CATCH_CHECK(statistics.values() == Values{{"weight_norm/model.a", 5},
                                             {"weight_norm/model.unused", 1},
                                             {"weight_norm/total", std::sqrt(26.0)}});
   model.unused.requires_grad_(false);
+  statistics.window_begin(run);
   statistics.before_clip(run);
   CATCH_CHECK(statistics.values() == Values{{"weight_norm/model.a", 5}, {"weight_norm/total", 5}});
 }
