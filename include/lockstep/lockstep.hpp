@@ -64,6 +64,7 @@
 #include "lockstep/tensors/module_state.hpp"
 #include "lockstep/tensors/named_tensors.hpp"
 #include "lockstep/tensors/precision.hpp"
+#include "lockstep/tensors/profiler_range.hpp"
 #include "lockstep/tensors/random_state.hpp"
 #include "lockstep/tensors/safetensors.hpp"
 #include "lockstep/tensors/step_output.hpp"

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "lockstep/base/messages.hpp"
+#include "lockstep/tensors/profiler_range.hpp"
 #include "loop/output_values.hpp"
 
 namespace lockstep {
@@ -20,6 +21,7 @@ void AccumulationWindow::add(const StepOutput& output, const Backward& backward)
     if (loss_unit_ == 0) loss_unit_ = samples;
     const double weight = static_cast<double>(samples) / static_cast<double>(loss_unit_) * loss_scale_;
     const at::Tensor& loss_in_window = weight == 1 ? output.loss : at::mul(output.loss, weight);
+    const ProfilerRange range("lockstep::backward");
     backward ? backward(loss_in_window) : loss_in_window.backward();
     totals_.add(loss, samples, output.metrics);
     samples_ += samples;

@@ -10,6 +10,7 @@
 #include "base/crc32c.hpp"
 #include "base/rank_messages.hpp"
 #include "lockstep/base/messages.hpp"
+#include "lockstep/tensors/profiler_range.hpp"
 
 namespace lockstep {
 namespace {
@@ -125,6 +126,7 @@ std::vector<bool> SharedRun::touched_on_any_rank(bool all_touched) const {
 }
 
 AgreedWindow SharedRun::close_window(AccumulationWindow& window, bool stop, bool save, bool more_data) {
+  const ProfilerRange range("lockstep::sync");
   arena_.close_window();
   if (sync_ && unit_known_) sync_->send_rest();
   const auto votes = agreement_.meet({.phase = Phase::window,

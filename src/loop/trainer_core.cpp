@@ -23,6 +23,7 @@
 #include "lockstep/data/prefetcher.hpp"
 #include "lockstep/optim/parameter_groups.hpp"
 #include "lockstep/ranks/sync_batch_norm.hpp"
+#include "lockstep/tensors/profiler_range.hpp"
 #include "lockstep/tensors/random_state.hpp"
 #include "loop/checkpoint_keeper.hpp"
 #include "loop/closure_update.hpp"
@@ -376,6 +377,7 @@ struct TrainerCore::Impl {
   }
 
   void write(const Position& here, const CheckpointNames& names, SaveFor purpose) {
+    const ProfilerRange range("lockstep::save");
     const auto begin = save_clock();
     ++progress.save_index;
     SaveJob job{.names = list_of(names), .keep = config.keep_checkpoints, .run_id = progress.run_id};
@@ -610,6 +612,7 @@ struct TrainerCore::Impl {
 
   /// After the window was closed.
   UpdateOutcome update(std::int64_t samples_on_all_ranks) {
+    const ProfilerRange range("lockstep::update");
     if (!parts.optimizer_step) {
       return optimizer_update(*window, samples_on_all_ranks, optimizer, moved(), update_settings(), scaler());
     }
@@ -644,6 +647,7 @@ struct TrainerCore::Impl {
   }
 
   void launch_late(const AgreedWindow& agreed) {
+    const ProfilerRange range("lockstep::update");
     auto norm = launch_update(*window, agreed.samples, optimizer, moved(), update_settings(),
                               {.now = modules.buffers(), .before = buffers_before_window});
     late.emplace(LateUpdate{.window = std::move(*window),

@@ -27,6 +27,7 @@
 #include "lockstep/base/messages.hpp"
 #include "lockstep/config/batch_limit.hpp"
 #include "lockstep/data/data_loader.hpp"
+#include "lockstep/tensors/profiler_range.hpp"
 
 namespace lockstep {
 
@@ -93,7 +94,10 @@ class BatchStream {
 
   [[nodiscard]] bool more() {
     // Not when the batch is handed out: the step on it need not wait for those after it.
-    for (; to_drop_ > 0 && position_ != end_; --to_drop_) ++position_;
+    for (; to_drop_ > 0 && position_ != end_; --to_drop_) {
+      const ProfilerRange range("lockstep::fetch");
+      ++position_;
+    }
     return position_ != end_;
   }
 
@@ -224,6 +228,7 @@ class EpochBatches {
 
   [[nodiscard]] bool more() { return left_ > 0 && stream_.more(); }
   [[nodiscard]] auto next() {
+    const ProfilerRange range("lockstep::fetch");
     --left_;
     return stream_.next();
   }

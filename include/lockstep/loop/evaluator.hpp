@@ -17,6 +17,7 @@
 #include "lockstep/loop/step.hpp"
 #include "lockstep/ranks/accelerator.hpp"
 #include "lockstep/tensors/metric_totals.hpp"
+#include "lockstep/tensors/profiler_range.hpp"
 
 namespace lockstep {
 
@@ -128,6 +129,7 @@ class Evaluator : public ModelEvaluator<typename detail::StepSignature<Step>::Mo
 
   EvaluationResults evaluate(Model& model, const EvaluationRequest& request) override {
     if constexpr (check_step<Step, Model, Batch>()) {
+      const ProfilerRange range("lockstep::evaluate");
       std::map<std::string, detail::SetTotals> totals;
       for (const auto& name : request.sets) totals[name];
       auto& agreement = accelerator_.agreement();

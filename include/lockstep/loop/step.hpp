@@ -23,6 +23,7 @@
 #include "lockstep/data/batch_source.hpp"
 #include "lockstep/ranks/accelerator.hpp"
 #include "lockstep/tensors/autocast.hpp"
+#include "lockstep/tensors/profiler_range.hpp"
 #include "lockstep/tensors/step_output.hpp"
 
 namespace torch::nn {
@@ -146,6 +147,7 @@ Batch place_for(Step& step, const Batch& batch, const Placement& where) {
 /// Runs the Step, or what predicts, on a batch where the model is, under autocast if the precision is mixed.
 template <class Step, class Model, class Batch>
 auto call_step(Step& step, Model& model, const Batch& batch, const Accelerator& accelerator) {
+  const ProfilerRange range("lockstep::step");
   const Batch placed = place_for(step, batch, accelerator.placement());
   std::optional<AutocastScope> autocast;
   if (const auto type = autocast_type(accelerator.options().precision)) {
