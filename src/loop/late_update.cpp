@@ -1,8 +1,6 @@
 #include "loop/late_update.hpp"
 
 #include <ATen/core/Scalar.h>
-#include <ATen/ops/_foreach_clamp_max.h>
-#include <ATen/ops/_foreach_clamp_min.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones_like.h>
@@ -47,8 +45,7 @@ NumberUnderWay launch_update(const AccumulationWindow& window, std::int64_t samp
   if (settings.max_value) {
     for (const auto& gradient : gradients) gradient.div_(divisor);
     divisor = at::ones_like(divisor);
-    at::_foreach_clamp_min_(gradients, -*settings.max_value);
-    at::_foreach_clamp_max_(gradients, *settings.max_value);
+    clip_by_value(gradients, *settings.max_value);
   }
   for (std::size_t i = 0; i < buffers.now.size(); ++i) {
     auto buffer = buffers.now[i];

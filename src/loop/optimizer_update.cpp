@@ -30,6 +30,11 @@ double gradient_divisor(const AccumulationWindow& window, std::int64_t samples_o
          window.loss_scale();
 }
 
+void clip_by_value(const std::vector<at::Tensor>& gradients, double max_value) {
+  at::_foreach_clamp_min_(gradients, -max_value);
+  at::_foreach_clamp_max_(gradients, max_value);
+}
+
 MeanGradient mean_gradient(const AccumulationWindow& window, std::int64_t samples_on_all_ranks, OptimizerAdapter& optimizer,
                            const UpdateSettings& settings) {
   const c10::AutoGradMode no_grad(false);
@@ -54,10 +59,7 @@ MeanGradient mean_gradient(const AccumulationWindow& window, std::int64_t sample
   }
   if (settings.max_norm) divisor /= std::min(1.0, *settings.max_norm / (norm + clip_addend));
   if (settings.max_value || settings.before_update) divide();
-  if (!gradients.empty() && settings.max_value) {
-    at::_foreach_clamp_min_(gradients, -*settings.max_value);
-    at::_foreach_clamp_max_(gradients, *settings.max_value);
-  }
+  if (!gradients.empty() && settings.max_value) clip_by_value(gradients, *settings.max_value);
   if (settings.before_update) settings.before_update();
   return {.norm = norm, .divisor = divisor};
 }

@@ -39,6 +39,9 @@ constexpr double clip_addend = 1e-6;
 /// What summed gradients are divided by to be those of the mean loss: samples, in the loss's unit, and the loss scale.
 double gradient_divisor(const AccumulationWindow& window, std::int64_t samples_on_all_ranks);
 
+/// Of at least one gradient.
+void clip_by_value(const std::vector<at::Tensor>& gradients, double max_value);
+
 /// What to do about gradients that are not finite, those of `parameters`; empty: nobody knows whose. Errors: as below.
 UpdateOutcome overflow(const AccumulationWindow& window, const std::vector<std::string>& parameters,
                        LossScaler* scaler);

@@ -789,20 +789,26 @@ struct TrainerCore::Impl {
 
   std::optional<std::string> asked_to_stop() const { return stop ? stop->reason() : std::nullopt; }
 
+  /// Of what the ranks were asked, the first reason; the same on all. Every rank.
+  std::optional<std::string> shared_reason(const std::optional<std::string>& asked) {
+    for (auto& reason : agreement.exchange(asked.value_or(""))) {
+      if (!reason.empty()) return std::move(reason);
+    }
+    return {};
+  }
+
   /// Some rank was asked to stop: all give the same reason.
   void stop_together(const std::optional<std::string>& asked) {
-    for (auto& reason : agreement.exchange(asked.value_or(""))) {
-      if (stop_reason || reason.empty()) continue;
-      stop_reason = std::move(reason);
-      call(hooks().stop, *stop_reason);
-    }
+    auto reason = shared_reason(asked);
+    if (stop_reason || !reason) return;
+    stop_reason = std::move(reason);
+    call(hooks().stop, *stop_reason);
   }
 
   /// A hook on some rank ended the run: all give the same reason.
   void end_together(const std::optional<std::string>& asked) {
-    for (auto& reason : agreement.exchange(asked.value_or(""))) {
-      if (!end_reason && !reason.empty()) end_reason = std::move(reason);
-    }
+    auto reason = shared_reason(asked);
+    if (!end_reason) end_reason = std::move(reason);
   }
 
   /// What the log says about the end of a call.

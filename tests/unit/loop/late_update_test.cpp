@@ -1,15 +1,14 @@
-// Runs whose updates are read late. The model is a product with a weight, so the loss of a batch of ones is the sum of
-// the weight's two elements and its gradient is 1 each; at rate 1 SGD takes 1 from both.
+// Runs whose updates are read late.
 #include "loop/late_update.hpp"
 
 #include <ATen/record_function.h>
 
 #include <atomic>
-#include <functional>
 #include <limits>
 
 #include "support/catch.hpp"
 #include "support/fixtures.hpp"
+#include "support/product.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -19,28 +18,6 @@ using Series = std::vector<std::pair<std::int64_t, double>>;
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-
-struct Product : torch::nn::Module {
-  Product() {
-    weight = register_parameter("weight", torch::zeros({2, 1}));
-    calls = register_buffer("calls", torch::zeros({}));
-  }
-
-  at::Tensor forward(const at::Tensor& data) {
-    if (is_training()) calls.add_(1);
-    return data.mm(weight);
-  }
-  [[nodiscard]] double value() const { return weight[0].item<double>(); }
-
-  at::Tensor weight;
-  at::Tensor calls;
-};
-
-using ProductStep = std::function<StepOutput(Product&, const at::Tensor&)>;
-
-StepOutput sum_of_weight(Product& model, const at::Tensor& batch) {
-  return {.loss = model.forward(batch).mean(), .num_samples = batch.size(0)};
-}
 
 /// sum_of_weight() with an infinite gradient in the microbatches that are named, from 1. So that what an overflow leaves
 /// in buffers shows, they are spoilt too.

@@ -1,16 +1,14 @@
-// What a Trainer does in the mixed precisions. The model is a product with a weight, so the loss of a batch
-// of ones is the sum of the weight's two elements and its gradient is 1 each; at rate 1 an update takes 1
-// from both.
+// What a Trainer does in the mixed precisions.
 #include <ATen/autocast_mode.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "support/catch.hpp"
 #include "support/file_text.hpp"
 #include "support/fixtures.hpp"
+#include "support/product.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -18,27 +16,6 @@ using Catch::Matchers::Contains;
 using Series = std::vector<std::pair<std::int64_t, double>>;
 
 namespace {
-
-struct Product : torch::nn::Module {
-  Product() {
-    weight = register_parameter("weight", torch::zeros({2, 1}));
-    calls = register_buffer("calls", torch::zeros({}));
-  }
-
-  at::Tensor forward(const at::Tensor& data) {
-    if (is_training()) calls.add_(1);
-    return data.mm(weight);
-  }
-
-  at::Tensor weight;
-  at::Tensor calls;
-};
-
-using ProductStep = std::function<StepOutput(Product&, const at::Tensor&)>;
-
-StepOutput sum_of_weight(Product& model, const at::Tensor& batch) {
-  return {.loss = model.forward(batch).mean(), .num_samples = batch.size(0)};
-}
 
 struct TrainedRun {
   TrainedRun(AcceleratorOptions options, ProductStep step, RunLogger* logger = nullptr, std::int64_t count = 8)
