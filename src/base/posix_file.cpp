@@ -50,6 +50,16 @@ InputFile::InputFile(std::filesystem::path path, Links links)
   size_ = static_cast<std::uint64_t>(status.st_size);
 }
 
+std::optional<FileVersion> version_of(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return std::nullopt;
+  return FileVersion{.device = status.st_dev,
+                     .inode = status.st_ino,
+                     .size = status.st_size,
+                     .seconds = status.st_ctim.tv_sec,
+                     .nanoseconds = status.st_ctim.tv_nsec};
+}
+
 void InputFile::read(void* data, std::size_t size, std::uint64_t offset) const {
   auto bytes = static_cast<char*>(data);
   while (size > 0) {

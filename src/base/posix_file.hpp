@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <ctime>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,20 @@ class InputFile {
   FileDescriptor file_;
   std::uint64_t size_ = 0;
 };
+
+/// Which file is at a path, and which of its states: it changes when another file is put there or this one is written to.
+struct FileVersion {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::int64_t size = 0;
+  std::int64_t seconds = 0;      // of the last change
+  std::int64_t nanoseconds = 0;  // after it
+
+  bool operator==(const FileVersion&) const = default;
+};
+
+/// Unset if nothing can be seen there. A symbolic link is not followed.
+std::optional<FileVersion> version_of(const std::filesystem::path& path);
 
 /// A file that did not exist before, open for writing. It is removed again unless finish() succeeds.
 class OutputFile {

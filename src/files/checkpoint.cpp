@@ -72,21 +72,27 @@ std::vector<std::string> names_of(const fs::path& directory) {
   return names;
 }
 
-CheckpointEntry entry_of(const fs::path& directory) {
-  CheckpointEntry entry{.directory = directory, .names = names_of(directory)};
-  try {
-    const nlohmann::json manifest = read_manifest(directory);
-    const auto& state = manifest["state"];
-    entry.run_id = manifest["run_id"];
-    entry.step = state["step"];
-    entry.batches = state["batches"];
-    entry.save_index = manifest["save_index"];
-    if (const auto epoch = state.find("epoch"); epoch != state.end() && epoch->is_number_integer()) entry.epoch = *epoch;
-    for (const auto& listed : manifest["files"]) entry.bytes += listed["size"].get<std::uint64_t>();
-  } catch (const CheckpointError& error) {
-    entry.problem = error.what();
+CheckpointEntry entry_of(const fs::path& directory, const nlohmann::json& manifest) {
+  const auto& state = manifest.at("state");
+  CheckpointEntry entry{.directory = directory,
+                        .run_id = manifest.at("run_id"),
+                        .step = state.at("step"),
+                        .batches = state.at("batches"),
+                        .save_index = manifest.at("save_index")};
+  if (const auto epoch = state.find("epoch"); epoch != state.end() && epoch->is_number_integer()) entry.epoch = *epoch;
+  for (const auto& [name, digest] : manifest.at("files").items()) {
+    entry.files.push_back(name);
+    entry.bytes += digest.at("size").get<std::uint64_t>();
   }
   return entry;
+}
+
+CheckpointEntry entry_of(const fs::path& directory) {
+  try {
+    return entry_of(directory, read_manifest(directory));
+  } catch (const CheckpointError& error) {
+    return {.directory = directory, .problem = error.what()};
+  }
 }
 
 }  // namespace
@@ -135,20 +141,40 @@ fs::path find_checkpoint(const fs::path& given, const fs::path& root) {
 
 void verify_checkpoint(const fs::path& path) { read_folder(step_folder_of(path), {}); }
 
-std::vector<CheckpointEntry> list_checkpoints(const fs::path& root) {
+struct CheckpointList::Known {
+  FileVersion manifest;
+  CheckpointEntry entry;
+};
+
+CheckpointList::CheckpointList(fs::path root) : root_(std::move(root)) {}
+
+CheckpointList::~CheckpointList() = default;
+
+std::vector<CheckpointEntry> CheckpointList::read() {
   std::vector<CheckpointEntry> entries;
   std::error_code error;
-  if (!fs::exists(root, error) && !error) return entries;
-  fs::directory_iterator iterator(root, error);
+  if (!fs::exists(root_, error) && !error) return entries;
+  std::map<fs::path, Known> present;
+  const auto entry_at = [&](const fs::path& directory) {
+    const auto version = version_of(directory / manifest_file_name);  // before it is read: it may be replaced meanwhile
+    const auto known = known_.find(directory);
+    CheckpointEntry entry =
+        version && known != known_.end() && known->second.manifest == *version ? known->second.entry : entry_of(directory);
+    if (version && entry.readable()) present.insert({directory, {*version, entry}});
+    entry.names = names_of(directory);
+    return entry;
+  };
+  fs::directory_iterator iterator(root_, error);
   for (; !error && iterator != fs::directory_iterator(); iterator.increment(error)) {
     std::error_code ignored;
     if (!is_step_folder_name(iterator->path().filename()) ||
         !fs::is_directory(iterator->symlink_status(ignored))) {
       continue;
     }
-    entries.push_back(entry_of(iterator->path()));
+    entries.push_back(entry_at(iterator->path()));
   }
-  if (error) throw message::cannot_read_file(root, error.value());
+  if (error) throw message::cannot_read_file(root_, error.value());
+  known_ = std::move(present);
   // The folder only makes the order of two equal states repeatable.
   const auto key = [](const CheckpointEntry& entry) {
     return std::tuple(entry.readable(), entry.step, entry.batches, entry.save_index, std::cref(entry.directory));
@@ -157,6 +183,14 @@ std::vector<CheckpointEntry> list_checkpoints(const fs::path& root) {
             [&](const auto& left, const auto& right) { return key(left) > key(right); });
   return entries;
 }
+
+void CheckpointList::add(const fs::path& directory, const nlohmann::json& manifest) {
+  if (const auto version = version_of(directory / manifest_file_name)) {
+    known_.insert_or_assign(directory, Known{*version, entry_of(directory, manifest)});
+  }
+}
+
+std::vector<CheckpointEntry> list_checkpoints(const fs::path& root) { return CheckpointList(root).read(); }
 
 std::optional<LatestCheckpoint> read_latest_checkpoint(const fs::path& root, int rank,
                                                        const std::function<void(const std::string&)>& warn) {

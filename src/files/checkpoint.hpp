@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -60,6 +61,25 @@ NamedTensors read_checkpoint_file(const std::filesystem::path& path, const std::
 /// `given` if something is there, else what is at `given` below `root`; the name of what is to be read.
 /// Errors: CheckpointError `checkpoint-not-found`, which names both.
 std::filesystem::path find_checkpoint(const std::filesystem::path& given, const std::filesystem::path& root);
+
+/// The step folders below one root, listed again and again: a manifest is read again only where its file has changed.
+class CheckpointList {
+ public:
+  explicit CheckpointList(std::filesystem::path root);
+  ~CheckpointList();
+  CheckpointList(const CheckpointList&) = delete;
+  CheckpointList& operator=(const CheckpointList&) = delete;
+
+  /// What list_checkpoints() returns. Throws the same errors.
+  [[nodiscard]] std::vector<CheckpointEntry> read();
+  /// Saves one reading: `manifest` was just written into this step folder.
+  void add(const std::filesystem::path& directory, const nlohmann::json& manifest);
+
+ private:
+  struct Known;
+  std::filesystem::path root_;
+  std::map<std::filesystem::path, Known> known_;  // by folder: those that were there and readable the last time, or added
+};
 
 struct LatestCheckpoint {
   std::filesystem::path directory;

@@ -65,7 +65,7 @@ fs::path existing_directory(const fs::path& root) {
 
 struct CheckpointWriter::Impl {
   explicit Impl(const fs::path& given)
-      : root(existing_directory(given)), lock(root, ".lock", message::checkpoint_directory_in_use) {
+      : root(existing_directory(given)), present(root), lock(root, ".lock", message::checkpoint_directory_in_use) {
     // A lock that nobody had before proves nothing about who is dead: its file may have been removed by hand.
     if (lock.had_file()) remove_left_overs(root);
   }
@@ -80,6 +80,7 @@ struct CheckpointWriter::Impl {
   }
 
   fs::path root;
+  CheckpointList present;
   DirectoryLock lock;
   std::int64_t temporaries = 0;
   fs::path saved;  // the newest folder that save() returned
@@ -139,6 +140,7 @@ fs::path CheckpointWriter::save(const Checkpoint& checkpoint) {
   const fs::path destination = folder_of(step);
   rename_durably(folder.path(), destination);
   impl_->saved = destination;
+  impl_->present.add(destination, manifest);
   return destination;
 }
 
@@ -164,7 +166,7 @@ void CheckpointWriter::remove_name(const std::string& name) {
 
 std::vector<fs::path> CheckpointWriter::retire(std::int64_t keep, const std::string& run_id) {
   // What was just written stays, even if folders of an abandoned future of this run count as newer.
-  auto superfluous = superfluous_checkpoints(impl_->root, keep, run_id, impl_->saved);
+  auto superfluous = superfluous_checkpoints(impl_->present.read(), keep, run_id, impl_->saved);
   for (const auto& directory : superfluous) {
     impl_->require_lock();
     const TemporaryPath retired(impl_->temporary_path("retired-" + directory.filename().string()));

@@ -15,6 +15,7 @@
 #include "lockstep/loop/update_outcome.hpp"
 #include "lockstep/optim/loss_scaler.hpp"
 #include "lockstep/optim/weight_average.hpp"
+#include "lockstep/tensors/random_state.hpp"
 #include "loop/optimizer_update.hpp"
 #include "loop/shared_run.hpp"
 #include "optim/optimizer_adapter.hpp"
@@ -44,8 +45,8 @@ struct BuffersOfWindow {
 struct LateUpdate {
   AccumulationWindow window;
   AgreedWindow agreed;
-  NamedTensors random_before;   ///< generators before the window, where a failed one could be saved
-  NumberUnderWay gradient_norm;  ///< before clipping; not finite: nothing was changed
+  GeneratorCopies random_before;  ///< before the window, where a failed one could be saved
+  NumberUnderWay gradient_norm;   ///< before clipping; not finite: nothing was changed
 };
 
 /// Does what optimizer_update() does, for a window with samples and gradients, and returns the gradients'

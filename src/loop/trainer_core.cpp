@@ -459,7 +459,7 @@ struct TrainerCore::Impl {
   void save_before_failure() noexcept {
     if (!saves()) return;
     try {
-      set_random_state(random_before_window, parts.accelerator.device());
+      random_before_window.put_back();
       save({}, SaveFor::failure);
     } catch (const std::exception& error) {
       warn(message::warning_not_saved(error.what()));
@@ -892,7 +892,7 @@ struct TrainerCore::Impl {
   std::vector<RegisteredState> registered;
   std::vector<at::Tensor> idle_parameters;  // not the optimizer's
   std::vector<at::Tensor> buffers_before_window;
-  NamedTensors random_before_window;  // where a failed window could be saved
+  GeneratorCopies random_before_window;  // where a failed window could be saved
   std::optional<TorchSchedule> torch_schedule;  // set: progress.rates has no schedule
   ScheduleFactory schedule_factory;             // set: to be called when the next train() call begins
   std::optional<Interval> schedule_factory_every;
@@ -1184,7 +1184,7 @@ AccumulationWindow& TrainerCore::open_window() {
   run.optimizer.arena().open_window();
   for (const auto& parameter : run.idle_parameters) parameter.mutable_grad().reset();
   if (!run.buffers_before_window.empty()) at::_foreach_copy_(run.buffers_before_window, run.modules.buffers());
-  if (run.saves()) run.random_before_window = random_state(run.parts.accelerator.device());
+  if (run.saves()) run.random_before_window = GeneratorCopies(run.parts.accelerator.device());
   auto& window = run.window.emplace(
       run.parts.accelerator.options().gradient_accumulation_steps, run.progress.loss_unit,
       WindowPosition{.update = run.state().step + (run.late ? 2 : 1), .rank = run.parts.accelerator.rank()},

@@ -1,7 +1,7 @@
 #include "lockstep/tensors/random_state.hpp"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
-#include <ATen/core/Generator.h>
 
 #include <mutex>
 
@@ -33,6 +33,34 @@ void set_random_state(const NamedTensors& state, at::Device device) {
       if (saved_name != name) continue;
       const std::lock_guard lock(generator.mutex());
       generator.set_state(saved);
+    }
+  }
+}
+
+GeneratorCopies::GeneratorCopies(at::Device device) {
+  for (auto& [name, generator] : generators(device)) {
+    const std::lock_guard lock(generator.mutex());
+    if (generator.device().is_cpu()) {
+      auto& cpu = *generator.get<at::CPUGeneratorImpl>();
+      // Not by its clone(), which seeds an engine first.
+      cpu_.emplace(Cpu{cpu.engine(), cpu.next_float_normal_sample(), cpu.next_double_normal_sample()});
+    } else {
+      cuda_ = generator.clone();
+    }
+  }
+}
+
+void GeneratorCopies::put_back() const {
+  if (!cpu_) return;
+  for (auto& [name, generator] : generators(cuda_.defined() ? cuda_.device() : at::Device(at::kCPU))) {
+    const std::lock_guard lock(generator.mutex());
+    if (generator.device().is_cpu()) {
+      auto& cpu = *generator.get<at::CPUGeneratorImpl>();
+      cpu.set_engine(cpu_->engine);
+      cpu.set_next_float_normal_sample(cpu_->next_float_normal_sample);
+      cpu.set_next_double_normal_sample(cpu_->next_double_normal_sample);
+    } else {
+      generator.set_state(cuda_.get_state());
     }
   }
 }

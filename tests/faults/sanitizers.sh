@@ -24,9 +24,16 @@ cmake --build "$build_root/sanitizers" --target "${programs[@]}" || die "the bui
 export LOCKSTEP_TEST_PYTHON=$venv/bin/python OMP_NUM_THREADS=1
 # A size that a hostile file asks for is refused by an exception, as without the sanitizer.
 export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
+declare -A running
+for program in "${programs[@]}"; do
+  log=$build_root/sanitizers/$program.log
+  say "running $program, see $log"
+  "$(find "$build_root/sanitizers/tests" -name "$program" -type f)" >"$log" 2>&1 &
+  running[$program]=$!
+done
 status=0
 for program in "${programs[@]}"; do
-  say "running $program"
-  "$(find "$build_root/sanitizers/tests" -name "$program" -type f)" || status=1
+  wait "${running[$program]}" || { status=1; say "$program failed"; }
+  tail -n 3 "$build_root/sanitizers/$program.log"
 done
 exit "$status"

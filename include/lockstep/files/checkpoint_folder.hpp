@@ -16,7 +16,8 @@ struct CheckpointEntry {
   std::int64_t epoch = 0;
   std::int64_t batches = 0;
   std::int64_t save_index = 0;
-  std::uint64_t bytes = 0;              ///< of the files that the manifest lists
+  std::vector<std::string> files = {};  ///< that the manifest lists
+  std::uint64_t bytes = 0;              ///< of these files
   std::vector<std::string> names = {};  ///< those of last, best and final that lead here
   std::string problem = {};             ///< why the manifest cannot be read: it is missing, damaged or foreign; else empty
 

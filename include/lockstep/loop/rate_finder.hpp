@@ -90,16 +90,6 @@ struct TrialStep {
   }
 };
 
-template <class ModelHandle>
-torch::nn::Module& module_behind(ModelHandle& model) {
-  if constexpr (std::is_base_of_v<torch::nn::Module, ModelHandle>) {
-    return model;
-  } else {
-    if (!model) throw message::null_model();
-    return *model;
-  }
-}
-
 }  // namespace detail
 
 /// Trains for some updates while the rate of every group grows from low to high, as a run of these parts would, and puts
@@ -120,7 +110,8 @@ template <class ModelHandle, class Source, class Step>
                                   Source& source, Step step, const RateFinderOptions& options = {}) {
   using Model = module_t<ModelHandle>;
   if constexpr (check_step<Step, Model, batch_t<Source>>()) {
-    detail::RateTrial trial(accelerator, detail::module_behind(model), optimizer, options);
+    const auto held = detail::hold(model);
+    detail::RateTrial trial(accelerator, *held, optimizer, options);
     using TrialStep = detail::TrialStep<Step>;
     {
       Trainer<Model, Source, TrialStep> trainer(

@@ -19,6 +19,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "lockstep/base/messages.hpp"
 #include "lockstep/data/batch.hpp"
 #include "lockstep/data/batch_source.hpp"
 #include "lockstep/ranks/accelerator.hpp"
@@ -134,6 +135,25 @@ struct ModuleOf<std::shared_ptr<T>> : ModuleOf<T> {};
 template <class T>
   requires requires { typename T::ContainedType; }
 struct ModuleOf<T> : ModuleOf<typename T::ContainedType> {};
+
+/// The module behind a handle: shared with a shared_ptr or a holder, borrowed from a reference.
+/// Errors: ConfigError `null-model`.
+template <class Model>
+std::shared_ptr<Model> hold(const std::shared_ptr<Model>& model) {
+  if (!model) throw message::null_model();
+  return model;
+}
+template <class Model>
+  requires std::is_base_of_v<torch::nn::Module, Model>
+std::shared_ptr<Model> hold(Model& model) {
+  return {std::shared_ptr<void>{}, &model};
+}
+template <class Holder>
+  requires requires(Holder& holder) { holder.ptr(); typename Holder::ContainedType; }
+auto hold(Holder& holder) {
+  if (holder.is_empty()) throw message::null_model();
+  return holder.ptr();
+}
 
 template <class Step, class Batch>
 Batch place_for(Step& step, const Batch& batch, const Placement& where) {

@@ -78,7 +78,7 @@ class Trainer {
   Trainer(Accelerator& accelerator, ModelHandle&& model, torch::optim::Optimizer& optimizer, Source& source, Step step,
           Options options = {})
       : accelerator_(accelerator),
-        model_(hold(model)),
+        model_(detail::hold(model)),
         source_(source),
         step_(std::move(step)),
         evaluator_(options.evaluator.get()),
@@ -267,18 +267,6 @@ class Trainer {
         .run = [evaluator, model = model_](const EvaluationRequest& request) {
           return evaluator->evaluate(*model, request);
         }};
-  }
-
-  static std::shared_ptr<Model> hold(const std::shared_ptr<Model>& model) {
-    if (!model) throw message::null_model();
-    return model;
-  }
-  static std::shared_ptr<Model> hold(Model& model) { return {std::shared_ptr<void>{}, &model}; }
-  template <class Holder>
-    requires requires(Holder& holder) { holder.ptr(); typename Holder::ContainedType; }
-  static std::shared_ptr<Model> hold(Holder& holder) {
-    if (holder.is_empty()) throw message::null_model();
-    return holder.ptr();
   }
 
   Accelerator& accelerator_;

@@ -1,7 +1,11 @@
 // The states of Torch's default generators: what dropout and torch::rand draw from.
 #pragma once
 
+#include <ATen/core/Generator.h>
+#include <ATen/core/MT19937RNGEngine.h>
 #include <c10/core/Device.h>
+
+#include <optional>
 
 #include "lockstep/tensors/named_tensors.hpp"
 
@@ -14,17 +18,37 @@ namespace lockstep {
 /// Puts back what random_state() gave.
 void set_random_state(const NamedTensors& state, at::Device device);
 
-/// Puts the generators' states back when it goes.
+/// Copies of the same generators, at a twentieth of what their states as tensors cost: to be made often and put back
+/// seldom.
+class GeneratorCopies {
+ public:
+  /// Of nothing.
+  GeneratorCopies() = default;
+  explicit GeneratorCopies(at::Device device);
+
+  void put_back() const;
+
+ private:
+  struct Cpu {
+    at::mt19937 engine;
+    std::optional<float> next_float_normal_sample;
+    std::optional<double> next_double_normal_sample;
+  };
+
+  std::optional<Cpu> cpu_;
+  at::Generator cuda_;  // undefined where the device is none
+};
+
+/// Puts the generators back when it goes.
 class [[nodiscard]] RandomStateGuard {
  public:
-  explicit RandomStateGuard(at::Device device) : device_(device), state_(random_state(device)) {}
-  ~RandomStateGuard() { set_random_state(state_, device_); }
+  explicit RandomStateGuard(at::Device device) : before_(device) {}
+  ~RandomStateGuard() { before_.put_back(); }
   RandomStateGuard(const RandomStateGuard&) = delete;
   RandomStateGuard& operator=(const RandomStateGuard&) = delete;
 
  private:
-  at::Device device_;
-  NamedTensors state_;
+  GeneratorCopies before_;
 };
 
 }  // namespace lockstep

@@ -2,8 +2,10 @@
 
 #include <sys/stat.h>
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
+#include <thread>
 
 #include "base/crc32c.hpp"
 #include "lockstep/base/error.hpp"
@@ -105,6 +107,27 @@ CATCH_TEST_CASE("An input file is a regular file, and reading past its end is an
   CATCH_CHECK(contains(file_error([&] { InputFile(directory.path()); }).second, "not a regular file"));
   CATCH_CHECK(contains(file_error([&] { InputFile(directory.path() / "absent"); }).second,
                        "No such file or directory. Check the spelling"));
+}
+
+CATCH_TEST_CASE("A file's version changes with its bytes and with the file, not with a look at it") {
+  const TemporaryDirectory directory;
+  const auto path = directory.path() / "file";
+  CATCH_CHECK(!version_of(path));
+  write_text(path, "abc");
+  const auto version = version_of(path);
+  CATCH_REQUIRE(version);
+  CATCH_CHECK(read_text(path) == "abc");
+  CATCH_CHECK(version_of(path) == version);
+  // The clock of a file system moves in steps of some milliseconds.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  write_text(path, "abd");
+  CATCH_CHECK(version_of(path) != version);
+  write_text(directory.path() / "other", "abc");
+  fs::rename(directory.path() / "other", path);
+  CATCH_CHECK(version_of(path) != version);
+  fs::remove(path);
+  fs::create_symlink("nowhere", path);
+  CATCH_CHECK(version_of(path));
 }
 
 CATCH_TEST_CASE("A lock knows whether its file was there before, and whether it is still the one that counts") {

@@ -44,6 +44,9 @@ CATCH_TEST_CASE("A listed checkpoint has its epoch, its size, and the names that
     if (file.path().extension() == ".safetensors") bytes += fs::file_size(file);
   }
   CATCH_CHECK(entries[0].bytes == bytes);
+  const auto& files = entries[0].files;
+  CATCH_CHECK(std::find(files.begin(), files.end(), "model.safetensors") != files.end());
+  CATCH_CHECK(files.size() + 1 == left_in(folder).size());
   CATCH_CHECK(entries[0].readable());
 
   fs::remove(folder / "manifest.json");

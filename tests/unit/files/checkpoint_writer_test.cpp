@@ -375,6 +375,23 @@ CATCH_TEST_CASE("Retention leaves folders with a stranger's file and unreadable 
               Names{".lock", "step-00000001", "step-00000002", "step-00000004"});
 }
 
+CATCH_TEST_CASE("What others do to a folder that a writer knows is seen before the folder goes") {
+  const TemporaryDirectory directory;
+  CheckpointWriter writer(directory.path());
+  for (const std::int64_t step : {1, 2, 3, 4, 5}) save_as_last(writer, step, 5);
+  write_text(directory.path() / "step-00000001" / "manifest.json", "{}");
+  write_text(directory.path() / "step-00000002" / "notes.txt", "mine");
+  {
+    const TemporaryDirectory elsewhere;
+    const auto foreign = CheckpointWriter(elsewhere.path()).save(small_checkpoint(3, 0, "another"));
+    fs::copy(foreign, directory.path() / "step-00000003", fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  }
+  fs::remove_all(directory.path() / "step-00000004");
+  save_as_last(writer, 6, 1);
+  CATCH_CHECK(names_in(directory.path()) ==
+              Names{".lock", "last", "step-00000001", "step-00000002", "step-00000003", "step-00000006"});
+}
+
 CATCH_TEST_CASE(
     "A save that fails after any number of bytes leaves older checkpoints and names (RLIMIT_FSIZE)") {
   const TemporaryDirectory directory;

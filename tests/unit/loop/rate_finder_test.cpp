@@ -215,6 +215,15 @@ CATCH_TEST_CASE("settings of the finder that cannot work are refused together") 
   }
 }
 
+CATCH_TEST_CASE("the finder refuses a model that is not there") {
+  Accelerator accelerator({.device = at::kCPU});
+  const Batches source = numbered_batches(1);
+  OneWeight other;
+  torch::optim::SGD optimizer(other.parameters(), torch::optim::SGDOptions(1));
+  const std::shared_ptr<OneWeight> null;
+  CATCH_CHECK(thrown_id<Error>([&] { (void)find_rate(accelerator, null, optimizer, source, ledger); }) == "null-model");
+}
+
 CATCH_TEST_CASE("two ranks find the curve that one finds on all batches") {
   const auto follow_from = [](Parts& parts, Batches source) {
     const auto curve = find_rate(parts.accelerator, parts.model, parts.optimizer, source, follow,

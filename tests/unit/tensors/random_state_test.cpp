@@ -36,6 +36,21 @@ CATCH_TEST_CASE("a state without this generator's name changes nothing") {
   CATCH_CHECK(sha256(random_state(at::kCPU)) == sha256(before));
 }
 
+CATCH_TEST_CASE("copies of generators put back what was there, as often as wanted, and later draws do not change them") {
+  torch::manual_seed(6);
+  (void)torch::randn({3});
+  const GeneratorCopies copies(at::kCPU);
+  const auto before = sha256(random_state(at::kCPU));
+  for (int i = 0; i < 2; ++i) {
+    (void)torch::randn({1001});
+    CATCH_CHECK(sha256(random_state(at::kCPU)) != before);
+    copies.put_back();
+    CATCH_CHECK(sha256(random_state(at::kCPU)) == before);
+  }
+  GeneratorCopies().put_back();
+  CATCH_CHECK(sha256(random_state(at::kCPU)) == before);
+}
+
 CATCH_TEST_CASE("a guard puts the generator back, on an exception too") {
   torch::manual_seed(9);
   const auto expected = torch::rand({4});
