@@ -18,7 +18,7 @@ namespace lockstep {
 /// Puts back what random_state() gave.
 void set_random_state(const NamedTensors& state, at::Device device);
 
-/// Copies of the same generators, at a twentieth of what their states as tensors cost: to be made often and put back
+/// Copies of the same generators, at a tenth of what their states as tensors cost: to be made often and put back
 /// seldom.
 class GeneratorCopies {
  public:
