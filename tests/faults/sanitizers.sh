@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the library and its tests with the address and the undefined-behaviour sanitizer and runs them:
-# unit tests and invariants, or what is named. About an hour on two idle cores. LibTorch is not
+# unit tests and invariants, or what is named. Half an hour on two idle cores, most of it compiling. LibTorch is not
 # instrumented.
 #
 #   bash tests/faults/sanitizers.sh [text_tests|tensor_tests|invariant_tests|fault_tests]...
@@ -24,11 +24,14 @@ cmake --build "$build_root/sanitizers" --target "${programs[@]}" || die "the bui
 export LOCKSTEP_TEST_PYTHON=$venv/bin/python OMP_NUM_THREADS=1
 # A size that a hostile file asks for is refused by an exception, as without the sanitizer.
 export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
+# Two tests look at the size of the process, which the sanitizer's hoard of freed memory makes grow.
+excluded=("~losses and metrics with a graph do not keep it alive" "~of metrics only a sum and a count is kept")
+cd "$build_root/sanitizers"  # names of source files may be relative to it, where ccache makes them so
 declare -A running
 for program in "${programs[@]}"; do
   log=$build_root/sanitizers/$program.log
   say "running $program, see $log"
-  "$(find "$build_root/sanitizers/tests" -name "$program" -type f)" >"$log" 2>&1 &
+  "$(find "$build_root/sanitizers/tests" -name "$program" -type f)" "${excluded[@]}" >"$log" 2>&1 &
   running[$program]=$!
 done
 status=0

@@ -40,7 +40,8 @@ CATCH_TEMPLATE_TEST_CASE("two ranks killed before any microbatch and started aga
     const auto checkpoints = folder.path() / std::to_string(at);
     const auto killed = run_case<TestType>(checkpoints, at);
     if (killed.all_returned()) break;
-    CATCH_CHECK(WIFSIGNALED(killed[0].status));
+    // The other rank may see that one die before it gets there itself.
+    CATCH_CHECK((WIFSIGNALED(killed[0].status) || WIFSIGNALED(killed[1].status)));
     CATCH_CHECK(run_case<TestType>(checkpoints, 0).texts() == expected);
   }
   CATCH_CHECK(at > 8);
