@@ -216,12 +216,11 @@ CATCH_TEST_CASE("settings of the finder that cannot work are refused together") 
 }
 
 CATCH_TEST_CASE("the finder refuses a model that is not there") {
-  Accelerator accelerator({.device = at::kCPU});
+  Parts parts;
   const Batches source = numbered_batches(1);
-  OneWeight other;
-  torch::optim::SGD optimizer(other.parameters(), torch::optim::SGDOptions(1));
   const std::shared_ptr<OneWeight> null;
-  CATCH_CHECK(thrown_id<Error>([&] { (void)find_rate(accelerator, null, optimizer, source, ledger); }) == "null-model");
+  CATCH_CHECK(thrown_id<Error>([&] { (void)find_rate(parts.accelerator, null, parts.optimizer, source, ledger); }) ==
+              "null-model");
 }
 
 CATCH_TEST_CASE("two ranks find the curve that one finds on all batches") {
