@@ -19,9 +19,9 @@
 namespace lockstep::detail {
 namespace {
 
-// For each thread: parameter, gradient, two moments and an average of so many floats stay in a second-level
-// cache.
-constexpr std::int64_t piece_elements = 1 << 15;
+// For each thread: parameter, gradient, two moments and an average of so many floats, 2.6 MB, stay in a cache, if not in
+// the second-level one. Smaller pieces lose more to the calls of their operations than they gain.
+constexpr std::int64_t piece_elements = 1 << 17;
 
 constexpr const char* master_name = "master";
 

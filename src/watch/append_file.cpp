@@ -31,14 +31,15 @@ bool AppendFile::at_line_start() const {
 }
 
 void AppendFile::append(std::string_view bytes) {
-  const off_t before = size_of(file_.get());
+  off_t taken = 0;
   while (!bytes.empty()) {
     const auto written = ::write(file_.get(), bytes.data(), bytes.size());
     if (written >= 0) {
+      taken += written;
       bytes.remove_prefix(static_cast<std::size_t>(written));
     } else if (errno != EINTR) {
       const int error = errno;
-      (void)!::ftruncate(file_.get(), before);
+      if (taken > 0) (void)!::ftruncate(file_.get(), size_of(file_.get()) - taken);
       throw message::cannot_write_file(path_, error);
     }
   }

@@ -2,6 +2,7 @@
 
 #include "lockstep/optim/adamw.hpp"
 #include "lockstep/optim/sgd.hpp"
+#include "lockstep/optim/weight_average.hpp"
 #include "support/catch.hpp"
 
 using namespace lockstep;
@@ -392,4 +393,37 @@ CATCH_TEMPLATE_TEST_CASE("an update by the device's decision is the usual one, o
   }
   of_decided->detach(arena);
   of_usual->detach(usual_arena);
+}
+
+CATCH_TEST_CASE("an update of many parameters, which goes piece by piece, is that of one operation after the other") {
+  torch::manual_seed(3);
+  constexpr std::int64_t size = 1'000'003;
+  const NamedTensors parameters{{"many", torch::randn({size}).requires_grad_()}};
+  AdamW optimizer({{.name = "all", .parameters = parameters, .weight_decay = 0.1}}, {.lr = 0.01});
+  ParameterArena arena({parameters}, ParameterLayout::flat);
+  optimizer.attach(arena);
+  WeightAverage average({.decay = 0.9}, parameters, &arena);
+  average.start();
+
+  const torch::NoGradGuard no_grad;
+  const auto start = parameters[0].second.detach().clone();
+  const std::vector<at::Tensor> weight{start.clone()}, first{torch::zeros_like(start)},
+      second{torch::zeros_like(start)}, count{torch::zeros({})};
+  const auto mean = start.clone();
+  for (int i = 1; i <= 3; ++i) {
+    const std::vector<at::Tensor> gradient{torch::randn_like(start)};
+    arena.open_window();
+    parameters[0].second.mutable_grad().copy_(gradient[0]);
+    arena.after_backward();
+    arena.close_window();
+    optimizer.update({.divisor = 3, .average = &average, .clear_gradients = true});
+
+    count[0].fill_(i);
+    at::_fused_adamw_(weight, gradient, first, second, {}, count, 0.01, 0.9, 0.999, 0.1, 1e-8, false, false,
+                      torch::tensor(3.0f));
+    mean.lerp_(weight[0], 1 - 0.9);
+    CATCH_CHECK(torch::equal(parameters[0].second, weight[0]));
+    CATCH_CHECK(torch::equal(average.named()[0].second, mean));
+    CATCH_CHECK(parameters[0].second.grad().count_nonzero().item<std::int64_t>() == 0);
+  }
 }
