@@ -234,8 +234,9 @@ EndReason TrainerCore::Impl::reason() const {
 }
 
 std::optional<std::string> TrainerCore::Impl::shared_reason(const std::optional<std::string>& asked) {
-  for (auto& reason : agreement.exchange(asked.value_or(""))) {
-    if (!reason.empty()) return std::move(reason);
+  // With a sign before it, since a reason may be empty.
+  for (const auto& answer : agreement.exchange(asked ? "!" + *asked : "")) {
+    if (!answer.empty()) return answer.substr(1);
   }
   return {};
 }
@@ -255,7 +256,8 @@ void TrainerCore::Impl::end_together(const std::optional<std::string>& asked) {
 std::string TrainerCore::Impl::end_text() const {
   if (stop_reason) return *stop_reason;
   const auto& end = progress.state.end;
-  return to_string(end) + (end == EndReason::early_stop && end_reason ? ": " + *end_reason : "");
+  const bool explained = end == EndReason::early_stop && end_reason && !end_reason->empty();
+  return to_string(end) + (explained ? ": " + *end_reason : "");
 }
 
 // ---- ranks ----

@@ -113,6 +113,18 @@ CATCH_TEST_CASE("a hook that asks for a stop ends the run after the update under
   CATCH_CHECK(run.trainer.train({.max_steps = 2}).stop_reason == std::nullopt);
 }
 
+CATCH_TEST_CASE("a stop, and an end, without a reason count as well") {
+  const auto stops = at_update([](Run& run, const UpdateOutcome&) { run.request_stop(""); });
+  const auto stopped = OneWeightRun(numbered_batches(5), ledger, {.hooks = stops}).trainer.train({.epochs = 1});
+  CATCH_CHECK(stopped.step == 1);
+  CATCH_CHECK(stopped.end == EndReason::stop_request);
+  CATCH_CHECK(stopped.stop_reason == "");
+  const auto ends = at_update([](Run& run, const UpdateOutcome&) { run.request_end(""); });
+  const auto ended = OneWeightRun(numbered_batches(5), ledger, {.hooks = ends}).trainer.train({.epochs = 1});
+  CATCH_CHECK(ended.step == 1);
+  CATCH_CHECK(ended.end == EndReason::early_stop);
+}
+
 CATCH_TEST_CASE("a stop that an evaluation's end asks for comes before the next update") {
   struct : Diary {
     void evaluation_end(Run& run, Weights, const EvaluationResults&) { run.request_stop("good enough"); }
