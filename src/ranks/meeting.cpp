@@ -27,8 +27,8 @@ using std::chrono::milliseconds;
 /// Of a rank that needs others which may be gone.
 constexpr milliseconds patience{1000};
 constexpr milliseconds pause{5};
-/// More, for a meeting point that answers late since its machine is busy.
-constexpr milliseconds leeway{500};
+/// What is kept of it for a meeting point that answers late, since its machine is busy.
+constexpr milliseconds leeway{250};
 
 /// Instead of the version of a rank that another one has stopped waiting for.
 const std::string absent = "absent";
@@ -213,7 +213,7 @@ RollCall Meeting::roll_call(const std::string& group) {
   auto result = std::make_shared<RollCall>();
   const auto call = [result, run = store_, store = store_of(group), rank = launch_.rank,
                      size = launch_.world_size] {
-    const auto until = Clock::now() + patience;
+    const auto until = Clock::now() + patience - leeway;
     store->set(numbered("here", rank), "1");
     std::vector<int> silent;
     for (int other = 0; other < size; ++other) {
@@ -235,7 +235,7 @@ RollCall Meeting::roll_call(const std::string& group) {
     *result = {{std::stoi(said.substr(0, end_of_rank))}, said.substr(end_of_rank + 1)};
   };
   // `result` is only looked at when nobody writes to it any more.
-  const bool answered = Detached(call).within(patience + leeway) == Detached::Outcome::returned;
+  const bool answered = Detached(call).within(patience) == Detached::Outcome::returned;
   const auto found = answered ? *result : RollCall{server(), message::meeting_point_lost(place_of(launch_))};
   lost_ = found.missing;
   return found;

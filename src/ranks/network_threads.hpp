@@ -1,4 +1,4 @@
-// What the threads of Gloo and of the store are like.
+// How threads of a process write to the network.
 #pragma once
 
 #include <sched.h>
@@ -6,26 +6,41 @@
 
 namespace lockstep {
 
+/// While this lives, a write of this thread to a connection that its other end has closed is an error, instead of the end
+/// of the process. Gloo writes on the thread that calls it where it can, and on its own ones.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() {
+    ::sigemptyset(&pipe_);
+    ::sigaddset(&pipe_, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoPipeSignal() {
+    if (::sigismember(&before_, SIGPIPE) != 0) return;
+    const timespec no_time{};
+    while (::sigtimedwait(&pipe_, nullptr, &no_time) == SIGPIPE) continue;
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+ private:
+  sigset_t pipe_{};
+  sigset_t before_{};
+};
+
 /// Threads that are made while this lives are those of the network, as far as they take after the one that makes them:
 ///
-/// - A write to a connection that its other end has closed is an error, instead of the end of the process.
+/// - They have no SIGPIPE.
 /// - When a message comes they wait for a core that is free, or for their turn. Else they interrupt the rank that
 ///   computes, in the middle of its own write say: that holds a lock which Gloo's thread then spins for on another core.
 class NetworkThreads {
  public:
   NetworkThreads() {
-    ::sigemptyset(&pipe_);
-    ::sigaddset(&pipe_, SIGPIPE);
-    ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
     if (ordinary_) ::sched_setscheduler(0, SCHED_BATCH, &no_priority);
   }
   ~NetworkThreads() {
     if (ordinary_) ::sched_setscheduler(0, SCHED_OTHER, &no_priority);
-    const timespec no_time{};
-    if (::sigismember(&before_, SIGPIPE) == 0) {
-      while (::sigtimedwait(&pipe_, nullptr, &no_time) == SIGPIPE) continue;
-    }
-    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   NetworkThreads(const NetworkThreads&) = delete;
   NetworkThreads& operator=(const NetworkThreads&) = delete;
@@ -33,8 +48,7 @@ class NetworkThreads {
  private:
   static constexpr sched_param no_priority{};
 
-  sigset_t pipe_{};
-  sigset_t before_{};
+  NoPipeSignal no_pipe_signal_;
   bool ordinary_ = ::sched_getscheduler(0) == SCHED_OTHER;  // else the user has chosen
 };
 

@@ -457,6 +457,7 @@ c10d::Backend& ProcessGroup::backend_of(const at::Tensor& tensor) {
 }
 
 void ProcessGroup::guarded(const Operation& during, auto&& call) {
+  const NoPipeSignal no_pipe_signal;
   try {
     if (!usable()) throw *lost_;
     call();

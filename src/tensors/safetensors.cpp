@@ -79,7 +79,10 @@ std::string quoted(const std::string& text) {
 
 void append_shape(std::string& header, at::IntArrayRef sizes) {
   header += '[';
-  for (std::size_t i = 0; i < sizes.size(); ++i) header += (i > 0 ? "," : "") + std::to_string(sizes[i]);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (i > 0) header += ',';
+    header += std::to_string(sizes[i]);
+  }
   header += ']';
 }
 
