@@ -41,7 +41,10 @@ bool Hooks::empty() const {
 
 std::string Hooks::layout() const {
   std::string text;
-  for (const auto count : counts(points_)) text += (text.empty() ? "" : " ") + std::to_string(count);
+  for (const auto count : counts(points_)) {
+    if (!text.empty()) text += ' ';
+    text += std::to_string(count);
+  }
   return text;
 }
 

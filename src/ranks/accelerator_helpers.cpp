@@ -19,14 +19,14 @@ namespace {
 /// Type and sizes, as one text that every rank can compare and read.
 std::string shape_of(const at::Tensor& tensor) {
   std::string text = c10::toString(tensor.scalar_type());
-  for (const auto size : tensor.sizes()) text += " " + std::to_string(size);
+  for (const auto size : tensor.sizes()) text.append(" ").append(std::to_string(size));
   return text;
 }
 
 /// Everything but the size of the first dimension.
 std::string shape_of_row(const at::Tensor& rows) {
   std::string text = c10::toString(rows.scalar_type());
-  for (const auto size : rows.sizes().slice(1)) text += " " + std::to_string(size);
+  for (const auto size : rows.sizes().slice(1)) text.append(" ").append(std::to_string(size));
   return text;
 }
 
